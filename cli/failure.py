@@ -1,0 +1,56 @@
+"""Failures as people and programs meet them: one message and an exit code, never a traceback."""
+
+import os
+import sys
+from collections.abc import Callable
+
+import typer
+
+from cli.output import print_json
+from cost_models.specs.errors import SpecError
+from planner.errors import DocumentError, InfeasibleError, Interrupted, PlannerError
+
+DONE, INFEASIBLE, BAD_INPUT, LIMIT, INTERRUPTED = 0, 1, 2, 4, 130
+
+
+def answered(verb: Callable[[], int], as_json: bool) -> int:
+    """The exit code of a verb; a failure is told on stderr, or on stdout as JSON. A reader that left is no failure."""
+    try:
+        code = verb()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the flush at exit stays quiet
+        return DONE
+    except KeyboardInterrupt:
+        return tell(Interrupted(), as_json)
+    except (PlannerError, SpecError) as error:
+        return tell(error, as_json)
+    return code
+
+
+def tell(error: PlannerError | SpecError, as_json: bool) -> int:
+    """Prints a failure and returns its exit code."""
+    kind, code = _kind_and_code(error)
+    details = {"messages": list(error.messages)} if isinstance(error, InfeasibleError) else {}
+    return _print(kind, code, str(error), as_json, details)
+
+
+def tell_usage(error: typer.TyperException, as_json: bool) -> int:
+    """Prints a wrong command line and returns its exit code."""
+    return _print("usage", BAD_INPUT, f"{error.format_message()}\nTry 'plan --help'.", as_json, {})
+
+
+def _kind_and_code(error: PlannerError | SpecError) -> tuple[str, int]:
+    if isinstance(error, InfeasibleError):
+        return "infeasible", INFEASIBLE
+    if isinstance(error, Interrupted):
+        return "interrupted", INTERRUPTED
+    return "document" if isinstance(error, DocumentError) else "input", BAD_INPUT
+
+
+def _print(kind: str, code: int, message: str, as_json: bool, details: dict[str, list[str]]) -> int:
+    if as_json:
+        print_json({"error": {"kind": kind, "message": message, "exit_code": code, **details}})
+    else:
+        print(f"plan: {message}", file=sys.stderr)
+    return code

@@ -1,0 +1,210 @@
+"""The command `plan`: its verbs and flags. It imports typer alone; a verb imports what it needs when it runs."""
+
+import sys
+from collections.abc import Callable
+from typing import Annotated, NoReturn
+
+import typer
+
+MODEL, HARDWARE, BATCH, SEARCH, OUTPUT = "Model", "Hardware", "Step", "Search", "Output"
+
+app = typer.Typer(
+    name="plan",
+    invoke_without_command=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, also on failure.", rich_help_panel=OUTPUT)]
+
+
+@app.callback(epilog="Exit codes: 0 done, 1 nothing fits, 2 bad input, 4 a limit was reached, 130 interrupted.")
+def planning(
+    context: typer.Context,
+    model: Annotated[
+        str | None, typer.Option(help="Model: a catalog name or a TOML file.", metavar="NAME", rich_help_panel=MODEL)
+    ] = None,
+    recipe: Annotated[
+        str | None,
+        typer.Option(help="Framework whose bytes and overlap hold.", metavar="NAME", rich_help_panel=MODEL),
+    ] = None,
+    gpus: Annotated[
+        str | None, typer.Option(help="GPUs of the whole job.", metavar="N", rich_help_panel=HARDWARE)
+    ] = None,
+    mem: Annotated[
+        str | None,
+        typer.Option(
+            help="Memory of one GPU: 80GB is a card's label, 80GiB is literal.",
+            metavar="SIZE",
+            rich_help_panel=HARDWARE,
+        ),
+    ] = None,
+    gpu: Annotated[
+        str | None, typer.Option(help="GPU: a catalog name or a TOML file.", metavar="NAME", rich_help_panel=HARDWARE)
+    ] = None,
+    cluster: Annotated[
+        str | None, typer.Option(help="Cluster: a preset or a TOML file.", metavar="NAME", rich_help_panel=HARDWARE)
+    ] = None,
+    nodes: Annotated[
+        str | None, typer.Option(help="Full nodes, instead of --gpus.", metavar="N", rich_help_panel=HARDWARE)
+    ] = None,
+    gpus_per_node: Annotated[
+        str | None, typer.Option(help="GPUs that share a host.", metavar="N", rich_help_panel=HARDWARE)
+    ] = None,
+    seq_len: Annotated[
+        str | None, typer.Option(help="Tokens of a sequence: 8192, 8k.", metavar="TOKENS", rich_help_panel=BATCH)
+    ] = None,
+    global_batch: Annotated[
+        str | None, typer.Option(help="Sequences of a step.", metavar="N", rich_help_panel=BATCH)
+    ] = None,
+    global_batch_tokens: Annotated[
+        str | None, typer.Option(help="Tokens of a step: 4M.", metavar="TOKENS", rich_help_panel=BATCH)
+    ] = None,
+    schedule: Annotated[
+        str | None,
+        typer.Option(help="Search this pipeline schedule alone.", metavar="NAME", rich_help_panel=SEARCH),
+    ] = None,
+    gap: Annotated[
+        float,
+        typer.Option(help="Stop when no plan can be faster by this fraction.", rich_help_panel=SEARCH),
+    ] = 0.005,
+    time_limit: Annotated[
+        float | None,
+        typer.Option(help="Stop after this long, best so far.", metavar="SECONDS", rich_help_panel=SEARCH),
+    ] = None,
+    top_k: Annotated[int, typer.Option(help="Plans to tell.", metavar="N", rich_help_panel=SEARCH)] = 5,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            help="Change a field of a spec: model.layers=4, recipe.flash_attention=false.",
+            metavar="KEY=VALUE",
+            rich_help_panel=MODEL,
+        ),
+    ] = None,
+    json: Json = False,
+    output: Annotated[
+        str | None,
+        typer.Option("--output", "-o", help="Write the plan document.", metavar="FILE", rich_help_panel=OUTPUT),
+    ] = None,
+    stats: Annotated[
+        str | None,
+        typer.Option(help="Write wall times and machine facts.", metavar="FILE", rich_help_panel=OUTPUT),
+    ] = None,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.", rich_help_panel=OUTPUT)] = False,
+) -> None:
+    """Find the parallel configuration that trains a model fastest within memory, and how far any other could be better.
+
+    plan --model llama3-70b --gpus 256 --mem 80GB
+    """
+    if context.invoked_subcommand is not None:
+        _refuse_planning_flags(context, context.invoked_subcommand)
+        return
+    if version:
+        from cli.version import print_version
+
+        _answer(lambda: print_version(as_json=json), json)
+    from cli.plan import plan
+
+    flags = {
+        "model": model,
+        "gpus": gpus,
+        "mem": mem,
+        "gpu": gpu,
+        "cluster": cluster,
+        "nodes": nodes,
+        "gpus_per_node": gpus_per_node,
+        "seq_len": seq_len,
+        "global_batch": global_batch,
+        "global_batch_tokens": global_batch_tokens,
+        "recipe": recipe,
+        "schedule": schedule,
+        "gap": gap,
+        "time_limit_s": time_limit,
+        "top_k": top_k,
+        "overrides": set_ or (),
+    }
+    _answer(lambda: plan(flags, as_json=json, output=output, stats=stats), json)
+
+
+@app.command()
+def show(
+    file: Annotated[str, typer.Argument(help="A plan document, - for standard input.", metavar="FILE")],
+    json: Json = False,
+) -> None:
+    """Print the report of a plan document."""
+    from cli.show import show
+
+    _answer(lambda: show(file, as_json=json), json)
+
+
+@app.command()
+def models(json: Json = False) -> None:
+    """List the models of the catalog."""
+    from cli.models import models
+
+    _answer(lambda: models(as_json=json), json)
+
+
+@app.command()
+def gpus(json: Json = False) -> None:
+    """List the GPUs of the catalog."""
+    from cli.gpus import gpus
+
+    _answer(lambda: gpus(as_json=json), json)
+
+
+@app.command()
+def clusters(json: Json = False) -> None:
+    """List the cluster presets of the catalog."""
+    from cli.clusters import clusters
+
+    _answer(lambda: clusters(as_json=json), json)
+
+
+@app.command()
+def schema(json: Json = False) -> None:
+    """Print the JSON Schema of the plan document."""
+    from cli.schema import schema
+
+    _answer(schema, json)
+
+
+def run(arguments: list[str]) -> int:
+    """The exit code of a command line; whatever it had to say is printed."""
+    try:
+        return app(args=arguments, prog_name="plan", standalone_mode=False) or 0
+    except typer.TyperException as error:
+        from cli.failure import tell_usage
+
+        return tell_usage(error, "--json" in arguments)
+
+
+def main() -> NoReturn:
+    """Runs the command line of this process and leaves it."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def _answer(verb: Callable[[], int], as_json: bool) -> NoReturn:
+    """Leaves with the exit code of a verb, or with that of the failure it met, which is told."""
+    from cli.failure import answered
+
+    raise typer.Exit(answered(verb, as_json))
+
+
+def _refuse_planning_flags(context: typer.Context, verb: str) -> None:
+    """A flag before a verb would be lost without a word; typer.BadParameter when there is one."""
+    given = [name for name in context.params if _is_given(context, name)]
+    if given:
+        flags = ", ".join("--" + name.rstrip("_").replace("_", "-") for name in given)
+        message = f"{flags} before '{verb}' has no effect: flags of a verb follow it"
+        raise typer.BadParameter(message)
+
+
+def _is_given(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,52 @@
+"""`plan` without a verb: searches and prints the plan."""
+
+import sys
+import time
+from typing import Any
+
+from cli.failure import DONE, INTERRUPTED, LIMIT
+from cli.progress import live_line
+from cli.show import print_document
+from cli.stats import statistics
+from planner.document import PlanDocument, check_writable, write, write_text
+from planner.errors import Interrupted, LimitReached, RequestError
+from planner.request import PlanRequest, build_request
+
+
+def plan(flags: dict[str, Any], *, as_json: bool, output: str | None, stats: str | None) -> int:
+    """Plans what the flags ask for and prints it; the exit code.
+
+    Raises PlannerError or SpecError. A search that was stopped early prints its best so far and warns on stderr.
+    """
+    if not flags["model"]:
+        message = "the model is missing: give --model NAME; `plan models` lists them"
+        raise RequestError(message)
+    for path in filter(None, (output, stats)):
+        check_writable(path)
+    request = build_request(**flags)
+    started_s = time.perf_counter()
+    document, code = _searched(request)
+    wall_time_s = time.perf_counter() - started_s
+    if output is not None:
+        write(document, output)
+    if stats is not None:
+        write_text(statistics(document, wall_time_s), stats)
+    print_document(document, as_json=as_json)
+    return code
+
+
+def _searched(request: PlanRequest) -> tuple[PlanDocument, int]:
+    """The best plan found, and the exit code that says how the search ended."""
+    from planner.search import plan as searched
+
+    try:
+        with live_line() as progress:
+            return searched(request, progress), DONE
+    except LimitReached as limit:
+        print(f"plan: {limit}; this is the best plan so far", file=sys.stderr)
+        return limit.document, LIMIT
+    except Interrupted as stop:
+        if stop.document is None:
+            raise
+        print(f"plan: {stop}; this is the best plan so far", file=sys.stderr)
+        return stop.document, INTERRUPTED

@@ -1,0 +1,1 @@
+"""What a training configuration costs: specs in, seconds and bytes out (floor 0)."""

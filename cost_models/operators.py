@@ -1,0 +1,39 @@
+"""The opaque operators of a cost expression: hardware-free names that a profile binds to seconds when it is lowered.
+
+Each is a sympy Function of symbolic sizes; `kernels.bind` and `communication.bind` give the numpy bodies.
+All return seconds.
+"""
+
+from sympy import Function
+
+__all__ = [
+    "all_gather_s",
+    "all_reduce_s",
+    "attention_backward_s",
+    "attention_forward_s",
+    "elementwise_s",
+    "gemm_forward_s",
+    "gemm_input_grad_s",
+    "gemm_weight_grad_s",
+    "launch_s",
+    "overlapped_s",
+    "reduce_scatter_s",
+]
+
+# gemm(rows, columns, inner): (rows x inner) @ (inner x columns); the three layouts run at different rates.
+gemm_forward_s = Function("gemm_forward_s")
+gemm_input_grad_s = Function("gemm_input_grad_s")
+gemm_weight_grad_s = Function("gemm_weight_grad_s")
+# attention(batch, heads, queries, keys, head_dim): fused, causal; queries < keys when the context is split.
+attention_forward_s = Function("attention_forward_s")
+attention_backward_s = Function("attention_backward_s")
+# elementwise(bytes read and written): bound by device memory.
+elementwise_s = Function("elementwise_s")
+# launch(kernels): what the host needs to launch that many kernels.
+launch_s = Function("launch_s")
+# collective(bytes of the whole tensor, ranks, stride between neighbouring ranks).
+all_gather_s = Function("all_gather_s")
+reduce_scatter_s = Function("reduce_scatter_s")
+all_reduce_s = Function("all_reduce_s")
+# overlapped(compute seconds, communication seconds): when both run beside each other.
+overlapped_s = Function("overlapped_s")

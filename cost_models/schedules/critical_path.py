@@ -1,0 +1,97 @@
+"""The critical path of a simulated step, as the coefficients of a linear function of the times.
+
+A step lasts as long as the longest path of its action graph. So the coefficients of any path give a linear lower
+bound of the span of every assignment, tight where the path is critical: a cutting plane.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cost_models.schedules.graph import ActionGraph, action_graph
+from cost_models.schedules.replay import TimeColumns, blocks, end_times
+from cost_models.schedules.table import ActionTable, BoolArray, IntArray, Kind
+from cost_models.schedules.times import FloatArray, StageTimes
+
+
+@dataclass(frozen=True, eq=False)
+class PathCoefficients:
+    """How often each time lies on a path; the fields match those of `StageTimes`."""
+
+    forward: IntArray
+    """[..., ranks, chunks]"""
+    input_grad: IntArray
+    """[..., ranks, chunks]"""
+    weight_grad: IntArray
+    """[..., ranks, chunks]"""
+    first: IntArray
+    """[..., ranks]"""
+    last: IntArray
+    """[..., ranks]"""
+    hop: IntArray
+    """[..., ranks]"""
+
+    def length_s(self, times: StageTimes) -> FloatArray:
+        """[...] seconds of the path with these times; leading axes broadcast."""
+        cells = (
+            self.forward * times.forward_s
+            + self.input_grad * times.input_grad_s
+            + self.weight_grad * times.weight_grad_s
+        ).sum(axis=-1)
+        ranks = self.first * times.first_s + self.last * times.last_s + self.hop * times.hop_s
+        length_s: FloatArray = (cells + ranks).sum(axis=-1)
+        return length_s
+
+
+def critical_path(table: ActionTable, times: StageTimes) -> PathCoefficients:
+    """A longest path of the step for each assignment: `length_s(times)` is its simulated span.
+
+    With any other times the length of the path is at most the span. Raises as `simulate`.
+    """
+    graph = action_graph(table)
+    counts = [_counts(graph, part) for part in blocks(graph, times)]
+    cells, first, last, hop = (np.concatenate(parts) for parts in zip(*counts, strict=True))
+    kinds = cells.reshape(*times.batch, len(Kind), table.ranks, table.chunks)
+    whole = kinds[..., Kind.BACKWARD, :, :]
+    ranks = (*times.batch, table.ranks)
+    return PathCoefficients(
+        forward=kinds[..., Kind.FORWARD, :, :],
+        input_grad=kinds[..., Kind.INPUT_GRAD, :, :] + whole,
+        weight_grad=kinds[..., Kind.WEIGHT_GRAD, :, :] + whole,
+        first=first.reshape(ranks),
+        last=last.reshape(ranks),
+        hop=hop[:, : table.ranks].reshape(ranks),
+    )
+
+
+def _counts(graph: ActionGraph, columns: TimeColumns) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+    """[batch, ...] how often each duration, first, last and link lies on the critical path."""
+    end = end_times(graph, columns)
+    sent = end[graph.source] + columns.hop_s[graph.link] > end[graph.previous]
+    rank = np.argmax(end[graph.last] + columns.last_s, axis=0)
+    path = _walk(graph, sent, graph.last[rank])
+    batch = np.broadcast_to(np.arange(columns.batch), path.shape)
+    on = path >= graph.ranks
+    action, column = path[on] - graph.ranks, batch[on]
+    link = np.where(sent[action, column], graph.link[action], graph.ranks)
+    return (
+        _histogram(column, graph.duration[action], (columns.batch, graph.durations)),
+        _histogram(batch[-1], path[-1], (columns.batch, graph.ranks)),
+        _histogram(batch[-1], rank, (columns.batch, graph.ranks)),
+        _histogram(column, link, (columns.batch, graph.ranks + 1)),
+    )
+
+
+def _walk(graph: ActionGraph, sent: BoolArray, end: IntArray) -> IntArray:
+    """[steps, batch] nodes from the last action back to the start of a rank, where a path then stays."""
+    starts = np.broadcast_to(np.arange(graph.ranks)[:, None], (graph.ranks, sent.shape[1]))
+    parent = np.concatenate([starts, np.where(sent, graph.source[:, None], graph.previous[:, None])])
+    column = np.arange(sent.shape[1])
+    path = [end]
+    while np.any(path[-1] >= graph.ranks):
+        path.append(parent[path[-1], column])
+    return np.stack(path)
+
+
+def _histogram(row: IntArray, column: IntArray, shape: tuple[int, int]) -> IntArray:
+    return np.bincount(row * shape[1] + column, minlength=shape[0] * shape[1]).reshape(shape)

@@ -1,0 +1,53 @@
+"""Live activations: what the forwards of a rank have stored and its backwards have not yet freed."""
+
+import numpy as np
+
+from cost_models.schedules.table import ActionTable, IntArray, Kind
+
+
+def live_chunks(table: ActionTable) -> IntArray:
+    """[ranks, most, chunks] the Pareto-maximal live vectors of each rank, padded with zeros.
+
+    A live vector counts, per chunk, the micro-batches (slices of them) whose forward has started and whose backward,
+    weight gradient included, has not ended. With `saved` [ranks, chunks] the bytes of one, the most a rank ever holds
+    is `(live_chunks(table) * saved[:, None]).sum(-1).max(-1)`.
+    """
+    fronts = [_maximal(_live_of(table, rank)) for rank in range(table.ranks)]
+    live = np.zeros((table.ranks, max(map(len, fronts)), table.chunks), dtype=np.int64)
+    for rank, front in enumerate(fronts):
+        live[rank, : len(front)] = front
+    return live
+
+
+def peak_live(table: ActionTable) -> IntArray:
+    """[ranks] most micro-batches (slices of them), summed over chunks, that are ever live on a rank.
+
+    >>> from cost_models.schedules import one_f_one_b
+    >>> peak_live(one_f_one_b.actions(4, 1, 8)).tolist()
+    [4, 3, 2, 1]
+    """
+    peak: IntArray = live_chunks(table).sum(axis=-1).max(axis=-1)
+    return peak
+
+
+def _live_of(table: ActionTable, rank: int) -> IntArray:
+    """[forwards, chunks] live vector during each forward of the rank; between forwards it only shrinks."""
+    mine = slice(int(table.rank_start[rank]), int(table.rank_start[rank + 1]))
+    kind, chunk = table.kind[mine], table.chunk[mine]
+    change = (kind == Kind.FORWARD).astype(np.int64) - np.isin(kind, (Kind.BACKWARD, Kind.WEIGHT_GRAD))
+    steps = np.zeros((len(kind), table.chunks), dtype=np.int64)
+    steps[np.arange(len(kind)), chunk] = change
+    live: IntArray = np.cumsum(steps, axis=0)[kind == Kind.FORWARD]
+    return live
+
+
+def _maximal(vectors: IntArray) -> IntArray:
+    """The different vectors that no other one reaches in every chunk."""
+    left = np.unique(vectors, axis=0)
+    left = left[np.argsort(-left.sum(axis=1), kind="stable")]
+    # A vector can only be dominated by one of a larger sum, that is by one already kept.
+    kept: list[IntArray] = []
+    while len(left):
+        kept.append(left[0])
+        left = left[np.any(left > left[0], axis=1)]
+    return np.stack(kept)

@@ -1,0 +1,183 @@
+"""Named entries of data/: models, GPUs, clusters, profiles and frameworks, one TOML file each."""
+
+import hashlib
+import json
+import re
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from cost_models.specs.base import Spec
+from cost_models.specs.cluster import ClusterSpec
+from cost_models.specs.errors import SpecError, UnknownNameError, did_you_mean
+from cost_models.specs.gpu import GpuSpec
+from cost_models.specs.model import ModelSpec
+from cost_models.specs.profile import HardwareProfile
+from cost_models.specs.recipe import FrameworkRecipe
+from cost_models.specs.units import format_bytes, parse_bytes
+
+Kind = Literal["models", "gpus", "clusters", "profiles", "frameworks"]
+Loaded = TypeVar("Loaded", bound=Spec)
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """Memory of one GPU that a plan may use before any margin, and the sentence that says how it was read."""
+
+    bytes: int
+    reading: str
+
+
+def data_folder(package: Path = _PACKAGE) -> Path:
+    """Return the catalog's folder: inside the package when installed from a wheel, beside it in a checkout.
+
+    Raises SpecError when neither is there.
+    """
+    for folder in (package / "data", package.parent / "data"):
+        if (folder / "models").is_dir():
+            return folder
+    message = f"the catalog is missing: no data folder in {package} or beside it; reinstall meshplan"
+    raise SpecError(message)
+
+
+def names(kind: Kind) -> list[str]:
+    """Return the entries of one kind, sorted, without aliases."""
+    return sorted(path.stem for path in (data_folder() / kind).glob("*.toml"))
+
+
+def load_model(name: str) -> ModelSpec:
+    """Return a model by name, alias ("meta-llama/Meta-Llama-3-70B") or TOML file. Raises UnknownNameError."""
+    return _load("models", name, ModelSpec)
+
+
+def load_gpu(name: str) -> GpuSpec:
+    """Return a GPU by name, alias ("h100") or TOML file. Raises UnknownNameError."""
+    return _load("gpus", name, GpuSpec)
+
+
+def load_recipe(name: str) -> FrameworkRecipe:
+    """Return a framework recipe by name, alias or TOML file. Raises UnknownNameError."""
+    return _load("frameworks", name, FrameworkRecipe)
+
+
+def load_profile(gpu: str) -> HardwareProfile:
+    """Return the hardware profile of a GPU, by any name of the GPU, or of a TOML file. Raises UnknownNameError."""
+    if _is_file(gpu) or _key(gpu) in map(_key, names("profiles")):
+        return _load("profiles", gpu, HardwareProfile)
+    return _load("profiles", load_gpu(gpu).name, HardwareProfile)
+
+
+def load_cluster(name: str, gpus: int) -> ClusterSpec:
+    """Return a cluster of `gpus` GPUs by preset name, alias or TOML file. Raises UnknownNameError or SpecError."""
+    fields = _fields("clusters", name)
+    if isinstance(fields.get("gpu"), str):
+        fields["gpu"] = load_gpu(fields["gpu"])
+    return ClusterSpec.model_validate({**fields, "gpus": gpus})
+
+
+def default_cluster(gpu: str, gpus: int) -> ClusterSpec:
+    """Return `gpus` GPUs in the nodes a GPU is usually sold in (DGX-like). Raises UnknownNameError."""
+    wanted = load_gpu(gpu).name
+    for name in names("clusters"):
+        entry = _entry("clusters", name)
+        if entry.get("gpu") == wanted and entry.get("catalog", {}).get("default_for_gpu"):
+            return load_cluster(name, gpus)
+    message = f"no cluster preset for GPU '{wanted}'; name one of {', '.join(names('clusters'))} or a file"
+    raise UnknownNameError(message)
+
+
+def nominal_gpu(memory_bytes: int) -> GpuSpec | None:
+    """Return the GPU that a memory size alone stands for (80 GB: H100 SXM), None when no card is sold with it."""
+    for name in names("gpus"):
+        entry = _entry("gpus", name)
+        if entry["nominal_memory_bytes"] == memory_bytes and entry.get("catalog", {}).get("default_for_memory"):
+            return load_gpu(name)
+    return None
+
+
+def capacity_bytes(gpu: GpuSpec | None, mem: str | None) -> Capacity:
+    """Return the memory of one GPU: measured when `mem` is the size on its label ("80GB"), else `mem` literally.
+
+    Without `mem` the GPU's measured memory holds; without `gpu` the size is literal. Raises UnitError.
+    """
+    if mem is None:
+        if gpu is None:
+            message = "a memory size or a GPU is needed"
+            raise SpecError(message)
+        return Capacity(gpu.usable_memory_bytes, f"{gpu.name} has {format_bytes(gpu.usable_memory_bytes)} usable")
+    size = parse_bytes(mem)
+    if gpu is not None and size.is_nominal and size.bytes == gpu.nominal_memory_bytes:
+        label = f"{size.written} is the nominal size of {gpu.name}"
+        return Capacity(
+            gpu.usable_memory_bytes, f"{label}: {format_bytes(gpu.usable_memory_bytes)} usable, as measured"
+        )
+    return Capacity(size.bytes, f"{size.reading}, taken literally")
+
+
+def digest(*specs: Spec) -> str:
+    """Return the SHA-256 (hex) of the content of some specs, in the order given."""
+    content = [[type(spec).__name__, spec.model_dump(mode="json")] for spec in specs]
+    return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def _load(kind: Kind, name: str, spec: type[Loaded]) -> Loaded:
+    return spec.model_validate(_fields(kind, name))
+
+
+def _fields(kind: Kind, name: str) -> dict[str, Any]:
+    """Return the fields of an entry or of a file, without the catalog's own table."""
+    content = _read(Path(name)) if _is_file(name) else _entry(kind, _resolve(kind, name))
+    return {field: value for field, value in content.items() if field != "catalog"}
+
+
+def _is_file(name: str) -> bool:
+    return name.endswith(".toml")
+
+
+def _entry(kind: Kind, name: str) -> dict[str, Any]:
+    return _read(data_folder() / kind / f"{name}.toml")
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """Return the content of a TOML file. Raises SpecError."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        message = f"cannot read {path}: {reason}"
+        raise SpecError(message) from error
+    except tomllib.TOMLDecodeError as error:
+        message = f"{path} is not valid TOML: {error}"
+        raise SpecError(message) from error
+
+
+def _resolve(kind: Kind, name: str) -> str:
+    """Return the entry that a name or an alias stands for. Raises UnknownNameError."""
+    key, entries = _key(name), names(kind)
+    direct = {_key(entry): entry for entry in entries}
+    if key in direct:  # the usual case: no other file is read
+        return direct[key]
+    aliases = _aliases(kind, data_folder())
+    if key in aliases:
+        return aliases[key]
+    hint = did_you_mean(name, entries) or f"; known: {', '.join(entries)}"
+    message = f"unknown {kind.removesuffix('s')} '{name}'{hint}"
+    raise UnknownNameError(message)
+
+
+@cache
+def _aliases(kind: Kind, folder: Path) -> dict[str, str]:
+    """Return the entry of every alias of one kind."""
+    entries = {path.stem: _read(path) for path in (folder / kind).glob("*.toml")}
+    return {
+        _key(alias): name for name, entry in entries.items() for alias in entry.get("catalog", {}).get("aliases", [])
+    }
+
+
+def _key(name: str) -> str:
+    """Return a name without case and separators: "Llama-3_70B" and "llama3-70b" are one."""
+    return re.sub(r"[^a-z0-9]", "", name.lower())

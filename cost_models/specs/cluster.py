@@ -1,0 +1,81 @@
+"""GPUs, nodes and the network tiers between them."""
+
+from itertools import pairwise
+from typing import Annotated, ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from cost_models.specs.base import Name, NonNegativeFloat, PositiveFloat, PositiveInt, Sources, Spec
+from cost_models.specs.gpu import GpuSpec
+from cost_models.specs.units import MAX_GPUS
+
+GpuCount = Annotated[PositiveInt, Field(le=MAX_GPUS)]
+
+
+class NetworkTier(Spec):
+    """One level of the network: what a GPU can send to others of its domain that no inner tier reaches."""
+
+    label: ClassVar[str] = "tier"
+
+    name: Name = Field(description="name shown in reports")
+    kind: Literal["nvlink", "pcie", "network"] = Field(description="what the links are; picks the link fraction")
+    domain_gpus: GpuCount | None = Field(None, description="GPUs that reach each other through this tier; None = all")
+    link_bandwidth_bytes_per_s: PositiveFloat = Field(description="bytes/s of one link in one direction, line rate")
+    links_per_gpu: PositiveFloat = Field(description="links of a GPU; 0.125 when eight GPUs share one NIC")
+    latency_s: NonNegativeFloat = Field(description="latency of one hop, s")
+    oversubscription: Annotated[float, Field(strict=True, ge=1, allow_inf_nan=False)] = Field(
+        1.0, description="by how much the links of this tier are outnumbered by those below; 1 = full bisection"
+    )
+
+    @property
+    def bandwidth_bytes_per_s(self) -> float:
+        """Bytes/s of one GPU in one direction when every GPU of the domain sends."""
+        return self.link_bandwidth_bytes_per_s * self.links_per_gpu / self.oversubscription
+
+
+class ClusterSpec(Spec):
+    """A homogeneous cluster: GPUs, nodes, and network tiers from the innermost outwards."""
+
+    label: ClassVar[str] = "cluster"
+
+    name: Name = Field(description="name shown in reports")
+    gpu: GpuSpec = Field(description="the GPU in every slot")
+    gpus: GpuCount = Field(description="GPUs to plan for")
+    gpus_per_node: GpuCount = Field(description="GPUs that share a host; the NVLink domain is a tier, not this")
+    tiers: tuple[NetworkTier, ...] = Field(min_length=1, description="network tiers, innermost first")
+    host_memory_bytes: PositiveInt = Field(description="memory of one host, bytes")
+    host_to_device_bandwidth_bytes_per_s: PositiveFloat = Field(
+        description="pinned copy of one GPU in one direction while all GPUs of the node copy, bytes/s"
+    )
+    sources: Sources = Field(
+        default_factory=dict, description="the source of every figure, by field", validate_default=True
+    )
+
+    @model_validator(mode="after")
+    def _tiers_nest(self) -> Self:
+        domains = [tier.domain_gpus for tier in self.tiers]
+        for index, (inner, outer) in enumerate(pairwise(domains)):
+            if inner is None:
+                message = f"tiers[{index}].domain_gpus must be a number: only the last tier reaches all GPUs, got none"
+                raise ValueError(message)
+            if outer is not None and (outer <= inner or outer % inner):
+                message = f"tiers[{index + 1}].domain_gpus must be a larger multiple of {inner}, got {outer}"
+                raise ValueError(message)
+        last = domains[-1]
+        if last is not None and last < self.gpus:
+            message = f"gpus must be <= {last}, the domain of the last tier '{self.tiers[-1].name}', got {self.gpus}"
+            raise ValueError(message)
+        return self
+
+    @property
+    def nodes(self) -> int:
+        """Hosts needed for the GPUs; the last one may be part-filled."""
+        return -(-self.gpus // self.gpus_per_node)
+
+    def with_gpus(self, gpus: int) -> Self:
+        """Return the same kind of cluster with another number of GPUs. Raises SpecError out of range."""
+        return self.replaced(gpus=gpus)
+
+    def with_nodes(self, nodes: int) -> Self:
+        """Return the same kind of cluster with a number of full nodes. Raises SpecError out of range."""
+        return self.replaced(gpus=nodes * self.gpus_per_node)

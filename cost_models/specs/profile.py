@@ -1,0 +1,98 @@
+"""What kernels and links reach of a GPU's peaks: constants that bind operators to seconds."""
+
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Self
+
+from pydantic import AfterValidator, Field, model_validator
+
+from cost_models.specs.base import (
+    Fraction,
+    FractionByName,
+    Name,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    Sources,
+    Spec,
+    frozen,
+)
+
+Slowdown = Annotated[float, Field(strict=True, ge=1, allow_inf_nan=False)]
+
+
+class GemmRoofline(Spec):
+    """A GEMM takes max(flops / (peak * peak_fraction), bytes / (bandwidth * bandwidth_fraction)) + launch_s."""
+
+    label: ClassVar[str] = "gemm"
+
+    peak_fraction: Fraction = Field(description="reached share of the dense peak, isolated kernel")
+    bandwidth_fraction: Fraction = Field(description="reached share of the memory bandwidth")
+    launch_s: NonNegativeFloat = Field(description="fixed time of one GEMM on the device, s")
+
+
+class AttentionRoofline(Spec):
+    """Causal flash attention reaches peak_fraction * s / (s + half_length) of the dense peak, less when tiles are few.
+
+    The share is multiplied by min(1, heads_per_rank * batch * (s / tile_rows) / (tiles_per_multiprocessor * SMs)),
+    and FLOPs are causal: 2 * batch * heads * s^2 * head_dim forward. Backward reaches `backward_fraction` of it.
+    """
+
+    label: ClassVar[str] = "attention"
+
+    peak_fraction: Fraction = Field(description="share of the dense peak at infinite length and full occupancy")
+    half_length: NonNegativeFloat = Field(description="tokens at which half of peak_fraction is reached")
+    tiles_per_multiprocessor: PositiveFloat = Field(2.0, description="tiles that fill one multiprocessor")
+    tile_rows: PositiveInt = Field(128, description="query rows of one tile")
+    backward_fraction: Fraction = Field(0.85, description="backward share over forward share")
+
+
+class ElementwiseRoofline(Spec):
+    """A memory-bound operator takes bytes / (bandwidth * bandwidth_fraction) + launch_s."""
+
+    label: ClassVar[str] = "elementwise"
+
+    bandwidth_fraction: Fraction = Field(description="reached share of the memory bandwidth")
+    launch_s: NonNegativeFloat = Field(description="fixed time of one kernel on the device, s")
+
+
+class OverlapSlowdown(Spec):
+    """By what factor each side takes longer while compute and a collective run together."""
+
+    label: ClassVar[str] = "overlap"
+
+    compute_slowdown: Slowdown = Field(description="factor on compute time, >= 1")
+    communication_slowdown: Slowdown = Field(description="factor on collective time, >= 1")
+
+
+GemmByName = Annotated[Mapping[str, GemmRoofline], AfterValidator(frozen)]
+
+
+class HardwareProfile(Spec):
+    """Constants of one GPU model; every one names its source."""
+
+    label: ClassVar[str] = "profile"
+
+    name: Name = Field(description="name shown in reports")
+    gpu: Name = Field(description="catalog name of the GPU these constants belong to")
+    gemm: GemmByName = Field(description="GEMM roofline by data type: bf16, fp8")
+    attention: AttentionRoofline = Field(description="causal flash attention")
+    elementwise: ElementwiseRoofline = Field(description="norms, activations, residuals, casts")
+    host_launch_s: NonNegativeFloat = Field(description="host time to launch one kernel, s")
+    sustained_fraction: Fraction = Field(description="compute rate in a long run over the isolated kernel's rate")
+    link_fraction: FractionByName = Field(
+        description="reached share of the line rate by tier kind: nvlink, pcie, network"
+    )
+    collective_base_latency_s: NonNegativeFloat = Field(description="fixed time of one collective, s")
+    overlap: OverlapSlowdown = Field(description="interference of compute and collectives")
+    context_bytes: NonNegativeInt = Field(description="CUDA context and loaded kernels, outside the allocator, bytes")
+    sources: Sources = Field(
+        default_factory=dict, description="the source of every figure, by field", validate_default=True
+    )
+
+    @model_validator(mode="after")
+    def _has_bf16(self) -> Self:
+        if "bf16" not in self.gemm:
+            message = f"gemm must name bf16, got {sorted(self.gemm)}"
+            raise ValueError(message)
+        return self

@@ -1,0 +1,38 @@
+"""What a training step processes."""
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from cost_models.specs.base import PositiveInt, Spec
+from cost_models.specs.model import ModelSpec
+
+DEFAULT_MAX_SEQ_LEN = 8192
+DEFAULT_BATCH_TOKENS = 4 * 1024 * 1024
+DEFAULT_BATCH_TOKENS_PER_GPU = 1024
+
+
+class WorkloadSpec(Spec):
+    """One optimizer step: sequences, their length, and how they are computed."""
+
+    label: ClassVar[str] = "workload"
+
+    seq_len: Annotated[PositiveInt, Field(le=10**9)] = Field(description="tokens of a sequence")
+    global_batch: Annotated[PositiveInt, Field(le=10**9)] = Field(description="sequences of a step, over the whole job")
+    precision: Literal["bf16", "fp8"] = Field("bf16", description="data type of the GEMMs")
+    optimizer: Literal["adamw"] = Field("adamw", description="AdamW with fp32 moments")
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of one step."""
+        return self.seq_len * self.global_batch
+
+
+def default_workload(model: ModelSpec, gpus: int) -> WorkloadSpec:
+    """Return the workload assumed when none is given: context up to 8192 tokens, batch of 4 Mi tokens or more.
+
+    The batch is max(4 Mi tokens, 1 Ki tokens x `gpus`), rounded to whole sequences.
+    """
+    seq_len = min(model.max_seq_len, DEFAULT_MAX_SEQ_LEN)
+    tokens = max(DEFAULT_BATCH_TOKENS, DEFAULT_BATCH_TOKENS_PER_GPU * gpus)
+    return WorkloadSpec(seq_len=seq_len, global_batch=max(1, round(tokens / seq_len)))

@@ -1,0 +1,93 @@
+"""Every symbol of the cost expressions once: its name, its unit, what it stands for.
+
+Sizes are declared positive; flags (0 or 1) and counts that may be zero are declared nonnegative, because a flag that
+sympy believes positive folds a condition such as `flag > 0` to true without a word.
+"""
+
+from dataclasses import dataclass
+
+from sympy import Symbol
+
+__all__ = ["MEANINGS", "Meaning"]
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """Unit and one-line description of a symbol."""
+
+    unit: str
+    text: str
+
+
+MEANINGS: dict[str, Meaning] = {}
+
+
+def _size(name: str, unit: str, text: str) -> Symbol:
+    MEANINGS[name] = Meaning(unit, text)
+    return Symbol(name, positive=True)
+
+
+def _count(name: str, unit: str, text: str) -> Symbol:
+    MEANINGS[name] = Meaning(unit, text)
+    return Symbol(name, nonnegative=True)
+
+
+def _flag(name: str, text: str) -> Symbol:
+    return _count(name, "0 or 1", text)
+
+
+# model
+hidden = _size("hidden", "elements", "width of the residual stream")
+ffn = _size("ffn", "elements", "inner width of the MLP")
+heads = _size("heads", "heads", "query heads")
+kv_heads = _size("kv_heads", "heads", "key-value heads")
+head_dim = _size("head_dim", "elements", "width of one head")
+padded_vocab = _size("padded_vocab", "elements", "vocabulary, padded as the framework pads it for this TP")
+max_positions = _size("max_positions", "positions", "rows of a learned position table")
+
+# workload and layout
+seq_len = _size("seq_len", "tokens", "sequence length")
+micro_batch_size = _size("micro_batch_size", "sequences", "sequences in a micro-batch")
+num_microbatches = _size("num_microbatches", "micro-batches", "micro-batches in a step, per data-parallel rank")
+tp = _size("tp", "ranks", "tensor-parallel degree")
+cp = _size("cp", "ranks", "context-parallel degree")
+pipelined = _flag("pipelined", "there is more than one pipeline rank")
+vpp = _size("vpp", "chunks", "model chunks of a pipeline rank")
+sequence_parallel = _flag("sequence_parallel", "norm and residual activations are sharded over TP")
+dp_shard = _size("dp_shard", "ranks", "ranks over which states are sharded (context-parallel ranks included)")
+dp_replicate = _size("dp_replicate", "ranks", "replicas of a shard group")
+dp_stride = _size("dp_stride", "ranks", "distance in rank numbers between neighbours of a shard group")
+replicate_stride = _size("replicate_stride", "ranks", "distance in rank numbers between neighbouring replicas")
+tied_stride = _size("tied_stride", "ranks", "distance in rank numbers between the first and the last stage")
+world = _size("world", "ranks", "ranks of the job")
+communicators = _count("communicators", "communicators", "process groups with more than one rank")
+
+# recompute set, as flags
+recompute_norm = _flag("recompute_norm", "norm outputs are recomputed")
+recompute_activation = _flag("recompute_activation", "the activation's output is recomputed")
+recompute_core_attention = _flag("recompute_core_attention", "the attention scores are recomputed")
+recompute_mlp = _flag("recompute_mlp", "the MLP is recomputed")
+recompute_full = _flag("recompute_full", "the whole layer is recomputed from its input")
+RECOMPUTE_FLAGS = {
+    "norm": recompute_norm,
+    "activation": recompute_activation,
+    "core_attention": recompute_core_attention,
+    "mlp": recompute_mlp,
+    "full": recompute_full,
+}
+
+# stage: what one pipeline rank (or one chunk of it) holds
+layers = _count("layers", "layers", "layers held")
+recompute_layers = _count("recompute_layers", "layers", "layers held that recompute the set")
+has_embedding = _flag("has_embedding", "holds the token embedding")
+has_head = _flag("has_head", "holds the final norm, the head and the loss")
+live_layers = _count("live_layers", "layers", "layer activations alive at the peak, all micro-batches in flight")
+live_recompute_layers = _count("live_recompute_layers", "layers", "those of live_layers that recompute the set")
+live_embedding = _count("live_embedding", "micro-batches", "micro-batches whose embedding output is alive")
+live_head = _count("live_head", "micro-batches", "micro-batches whose head activations are alive")
+
+# state sharding of a stage (ZeRO), as flags
+shard_optimizer = _flag("shard_optimizer", "optimizer states are sharded (ZeRO-1 and up)")
+shard_gradients = _flag("shard_gradients", "gradients are sharded (ZeRO-2 and up)")
+shard_weights = _flag("shard_weights", "parameters are sharded (ZeRO-3, FSDP)")
+reshard = _flag("reshard", "gathered parameters are freed after each forward")

@@ -1,0 +1,224 @@
+"""The answer of a search as a plan document."""
+
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cost_models.flops import model_flops
+from cost_models.specs import catalog
+from planner.document import (
+    MEMORY_CAUSES,
+    SCHEMA_VERSION,
+    Alternative,
+    Certificate,
+    Chunk,
+    Digests,
+    MemoryByCause,
+    Parallelism,
+    PeakMemory,
+    PlanDocument,
+    Prediction,
+    Recompute,
+    Stage,
+    StagePrediction,
+    recompute_summary,
+    verdict_of,
+    zero_summary,
+)
+from planner.incumbent import Candidate, Search
+from planner.options import MARGIN, Rows
+from planner.space import NOT_SEARCHED, RANK_ORDERS, RECOMPUTE_SETS, ZERO_MODES, chunk_layers
+
+__all__ = ["TIME_BAND", "document"]
+
+# How far predictions of dense models lie off for frameworks that nobody calibrated to; see docs/cost_model.md.
+TIME_BAND = 0.10
+METHOD = "best-first bounds, dynamic program, cutting planes (PuLP, HiGHS), replayed schedules"
+# Below this, a rank's seconds are rounding.
+NEGLIGIBLE = 1e-12
+
+
+def document(search: Search) -> PlanDocument:
+    """The plan document of the search's best candidate. There must be one."""
+    best = search.best
+    assert best is not None
+    request = search.request
+    chosen = best.pipeline.chosen(best.choice)
+    stages = _stages(best, chosen)
+    return PlanDocument(
+        schema_version=SCHEMA_VERSION,
+        tool_version=version("meshplan"),
+        digests=Digests(profile=catalog.digest(request.profile), catalog=catalog.digest(*_catalog_specs(search))),
+        model=request.model,
+        cluster=request.cluster,
+        workload=request.workload,
+        recipe=request.recipe,
+        parallelism=_parallelism(search, best),
+        stages=stages,
+        predicted=_prediction(search, best, chosen, stages),
+        certificate=_certificate(search, best),
+        assumptions=(*request.assumptions, *_assumptions(search)),
+        alternatives=_alternatives(search, best),
+    )
+
+
+def _catalog_specs(search: Search) -> tuple[Any, ...]:
+    request = search.request
+    return request.model, request.cluster, request.recipe
+
+
+def _parallelism(search: Search, candidate: Candidate) -> Parallelism:
+    layout = candidate.pipeline.layout
+    degrees = ("tp", "pp", "vpp", "cp", "dp", "dp_shard", "dp_replicate", "micro_batch_size", "num_microbatches")
+    return Parallelism(
+        **{name: layout[name] for name in degrees},
+        sequence_parallel=bool(layout["sequence_parallel"]),
+        rank_order=RANK_ORDERS[layout["rank_order"]],  # type: ignore[arg-type]
+        schedule=candidate.pipeline.schedule,
+        group_size=layout["pp"] if candidate.pipeline.schedule == "interleaved" else 0,
+        gpus_used=layout["world"],
+        gpus_idle=search.request.cluster.gpus - layout["world"],
+    )
+
+
+def _stages(candidate: Candidate, chosen: Rows) -> tuple[Stage, ...]:
+    layout = candidate.pipeline.layout
+    pp, vpp = layout["pp"], layout["vpp"]
+    position = np.arange(pp)
+    sizes = chunk_layers(chosen["layers"], vpp, position == 0, position == pp - 1)
+    # Virtual stage = chunk * pp + rank: layers are numbered chunk by chunk, over all ranks.
+    first_layer = (np.cumsum(sizes.T) - sizes.T.reshape(-1)).reshape(vpp, pp).T
+    return tuple(_stage(chosen, rank, first_layer[rank], sizes[rank]) for rank in range(pp))
+
+
+def _stage(chosen: Rows, rank: int, first_layer: NDArray[np.int64], sizes: NDArray[np.int64]) -> Stage:
+    count = int(chosen["recompute_layers"][rank])
+    modules = RECOMPUTE_SETS[int(chosen["recompute"][rank])] if count else ()
+    zero = int(chosen["zero"][rank])
+    seconds = ("forward_s", "input_grad_s", "weight_grad_s", "first_s", "last_s")
+    totals = ("allocated_bytes", "reserved_bytes", "device_bytes")
+    return Stage(
+        chunks=tuple(
+            Chunk(first_layer=int(first), layers=int(layers)) for first, layers in zip(first_layer, sizes, strict=True)
+        ),
+        layers=int(chosen["layers"][rank]),
+        has_embedding=bool(chosen["has_embedding"][rank]),
+        has_head=bool(chosen["has_head"][rank]),
+        zero_stage=int(ZERO_MODES["zero_stage"][zero]),
+        reshard_after_forward=bool(ZERO_MODES["reshard"][zero]),
+        recompute=Recompute(set=modules, layers=count if modules else 0),  # type: ignore[arg-type]
+        predicted=StagePrediction(
+            **{name: float(chosen[name][rank]) for name in (*seconds, *totals)},
+            memory_bytes=_memory(chosen, rank),
+        ),
+    )
+
+
+def _memory(chosen: Rows, rank: int) -> MemoryByCause:
+    return MemoryByCause(**{cause: float(chosen[cause][rank]) for cause in MEMORY_CAUSES})
+
+
+def _prediction(search: Search, best: Candidate, chosen: Rows, stages: tuple[Stage, ...]) -> Prediction:
+    request, step_s = search.request, best.objective_s
+    gpus = best.pipeline.layout["world"]
+    peak = request.cluster.gpu.peak_flops[request.workload.precision] * gpus * step_s
+    memory = _peak_memory(search, chosen)
+    return Prediction(
+        step_time_s=step_s,
+        step_time_low_s=step_s * (1.0 - TIME_BAND),
+        step_time_high_s=step_s * (1.0 + TIME_BAND),
+        tokens_per_s_per_gpu=request.workload.tokens / step_s / gpus,
+        mfu=model_flops(request.model, request.workload) / peak,
+        mfu_full_attention=model_flops(request.model, request.workload, causal=False) / peak,
+        time_breakdown_s=_time_breakdown(best, chosen),
+        peak_memory_bytes=memory,
+        verdict=verdict_of(memory.low, memory.high, memory.capacity),
+        measured_share=0.0,  # constants of a roofline; no table is bound to an operator
+    )
+
+
+def _peak_memory(search: Search, chosen: Rows) -> PeakMemory:
+    fullest = int(np.argmax(chosen["device_bytes"]))
+    device = float(chosen["device_bytes"][fullest])
+    return PeakMemory(
+        allocated=float(chosen["allocated_bytes"][fullest]),
+        reserved=float(chosen["reserved_bytes"][fullest]),
+        device=device,
+        capacity=search.request.capacity_bytes,
+        low=device * (1.0 - MARGIN),
+        high=device * (1.0 + MARGIN),
+        breakdown=_memory(chosen, fullest),
+    )
+
+
+def _time_breakdown(best: Candidate, chosen: Rows) -> dict[str, float]:
+    """Step seconds by cause on the rank with the most work; what it waits for is the bubble, hops included."""
+    m = best.pipeline.layout["num_microbatches"]
+    parts = {name: m * chosen[f"{name}_s"] for name in ("compute", "tensor_parallel", "recompute", "exchange")}
+    parts["exchange"] = parts["exchange"] + chosen["first_s"] + chosen["last_s"]
+    busy = np.sum(list(parts.values()), axis=0)
+    rank = int(np.argmax(busy))
+    global_s = float(chosen["global_s"].max())
+    breakdown = {
+        "compute": float(parts["compute"][rank]),
+        "tensor_parallel": float(parts["tensor_parallel"][rank]),
+        "recompute": float(parts["recompute"][rank]),
+        "state_exchange": float(parts["exchange"][rank]),
+        "pipeline_bubble": best.objective_s - global_s - float(busy[rank]),
+        "optimizer_step": global_s,
+    }
+    return {cause: seconds for cause, seconds in breakdown.items() if seconds > NEGLIGIBLE * best.objective_s}
+
+
+def _certificate(search: Search, best: Candidate) -> Certificate:
+    bound_s = search.bound_s
+    gap = 1.0 - bound_s / best.objective_s
+    proven = gap <= search.request.gap and not search.limit_reached
+    return Certificate(
+        status="OPTIMAL" if proven else "FEASIBLE",
+        objective_s=best.objective_s,
+        bound_s=bound_s,
+        gap=gap,
+        method=METHOD,
+        layouts=search.layouts,
+        rows=search.rows,
+    )
+
+
+def _alternatives(search: Search, best: Candidate) -> tuple[Alternative, ...]:
+    """The best plan of every other mesh that was replayed, fastest first."""
+    by_mesh: dict[tuple[int, ...], Candidate] = {}
+    for candidate in search.tried:
+        mesh = candidate.mesh
+        if mesh not in by_mesh or candidate.objective_s < by_mesh[mesh].objective_s:
+            by_mesh[mesh] = candidate
+    by_mesh.pop(best.mesh, None)
+    others = sorted(by_mesh.values(), key=lambda candidate: (candidate.objective_s, candidate.mesh))
+    return tuple(_alternative(search, candidate, best) for candidate in others[: search.request.top_k - 1])
+
+
+def _alternative(search: Search, candidate: Candidate, best: Candidate) -> Alternative:
+    chosen = candidate.pipeline.chosen(candidate.choice)
+    stages = _stages(candidate, chosen)
+    slower_by = candidate.objective_s / best.objective_s - 1.0
+    return Alternative(
+        parallelism=_parallelism(search, candidate),
+        step_time_s=candidate.objective_s,
+        slower_by=slower_by,
+        device_bytes=float(chosen["device_bytes"].max()),
+        zero_stage=zero_summary(stages),
+        recompute=recompute_summary(stages),
+        tie=slower_by <= TIME_BAND,
+    )
+
+
+def _assumptions(search: Search) -> tuple[str, ...]:
+    profile = search.request.profile
+    return (
+        f"Seconds rest on the constants of the {profile.name} profile in roofline form, not on measured tables: "
+        f"the step time is given with a band of {TIME_BAND:.0%} either way.",
+        f"A plan fits when its predicted memory leaves {MARGIN:.0%} of it to spare.",
+        f"Not searched: {'; '.join(NOT_SEARCHED)}.",
+    )

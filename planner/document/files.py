@@ -1,0 +1,160 @@
+"""The plan document as a file: canonical bytes out, checked parts in."""
+
+import json
+import math
+import os
+import stat
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from cost_models.specs.errors import SpecError
+from planner.document.plan import SCHEMA_VERSION, PlanDocument
+from planner.errors import DocumentError
+
+SIGNIFICANT_DIGITS = 9
+MAX_FAULTS = 5
+
+
+def dumps(document: PlanDocument) -> str:
+    """The document as JSON text: keys in the order of the fields, floats with 9 significant digits, one last newline.
+
+    Equal documents give equal bytes, and text that was read back and written again does not change.
+    """
+    return json.dumps(_rounded(document.model_dump(mode="json")), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def loads(text: str | bytes, source: str = "document") -> PlanDocument:
+    """The document in a JSON text. Raises DocumentError, which names `source`, the field and what is allowed."""
+    data = _json_object(text, source)
+    version = data.get("schema_version")
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        message = f"{source} is not a plan document: schema_version must be an integer >= 1, got {version!r}"
+        raise DocumentError(message)
+    if version > SCHEMA_VERSION:
+        message = f"{source} was written by schema {version}, this tool reads up to {SCHEMA_VERSION}"
+        raise DocumentError(message)
+    try:
+        return PlanDocument.model_validate(data)
+    except SpecError as error:
+        message = f"{source} is not a valid plan document: {_first_lines(str(error))}"
+        raise DocumentError(message) from error
+
+
+def read(path: str | os.PathLike[str]) -> PlanDocument:
+    """The document in a file. Raises DocumentError when it cannot be read or does not hold one."""
+    try:
+        content = Path(path).read_bytes()
+    except (OSError, ValueError) as error:
+        message = f"cannot read {os.fspath(path)}: {_reason(error)}"
+        raise DocumentError(message) from error
+    return loads(content, os.fspath(path))
+
+
+def write(document: PlanDocument, path: str | os.PathLike[str]) -> None:
+    """Puts the document in a file, whole or not at all. Raises DocumentError; a file that was there stays then."""
+    write_text(dumps(document), path)
+
+
+def write_text(text: str, path: str | os.PathLike[str]) -> None:
+    """Puts text in a file, whole or not at all; keeps the mode of a file that was there, writes through links."""
+    try:
+        target = Path(os.path.realpath(path))
+        if target.exists() and not target.is_file() and not target.is_dir():
+            target.write_text(text, encoding="utf-8")  # a device or a pipe cannot be replaced
+        else:
+            _replace(target, text.encode())
+    except (OSError, ValueError) as error:
+        message = f"cannot write {os.fspath(path)}: {_reason(error)}"
+        raise DocumentError(message) from error
+
+
+def check_writable(path: str | os.PathLike[str]) -> None:
+    """Nothing when a file can be put there, so that a long search does not end in an error. Raises DocumentError."""
+    target = Path(os.path.realpath(path))
+    reason = None
+    if target.is_dir():
+        reason = "it is a directory"
+    elif not target.parent.is_dir():
+        reason = f"there is no folder {target.parent}"
+    elif not os.access(target if target.exists() else target.parent, os.W_OK):
+        reason = "permission denied"
+    if reason is not None:
+        message = f"cannot write {os.fspath(path)}: {reason}"
+        raise DocumentError(message)
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON Schema of the document."""
+    return PlanDocument.model_json_schema(mode="serialization")
+
+
+def _first_lines(message: str) -> str:
+    """At most five lines, and how many more there are."""
+    lines = message.splitlines()
+    rest = len(lines) - MAX_FAULTS
+    return "\n  ".join(lines if rest <= 0 else [*lines[:MAX_FAULTS], f"and {rest} more"])
+
+
+def _replace(target: Path, content: bytes) -> None:
+    if target.is_dir():
+        raise IsADirectoryError(None, "it is a directory")
+    descriptor, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, _mode_of(target))
+        os.replace(temporary, target)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def _mode_of(target: Path) -> int:
+    """Permission bits that the file has, or that a new one would get."""
+    if target.exists():
+        return stat.S_IMODE(target.stat().st_mode)
+    mask = os.umask(0)
+    os.umask(mask)
+    return 0o666 & ~mask
+
+
+def _json_object(text: str | bytes, source: str) -> dict[str, Any]:
+    if not text.strip():
+        message = f"{source} is empty"
+        raise DocumentError(message)
+    try:
+        data = json.loads(text, parse_constant=_refuse, parse_float=_finite)
+    except UnicodeDecodeError as error:
+        message = f"{source} is not text: it holds bytes that are not UTF-8"
+        raise DocumentError(message) from error
+    except (ValueError, RecursionError) as error:
+        message = f"{source} is not JSON: {error}"
+        raise DocumentError(message) from error
+    if not isinstance(data, dict):
+        message = f"{source} is not a plan document: it holds a JSON {type(data).__name__}, not an object"
+        raise DocumentError(message)
+    return data
+
+
+def _finite(number: str) -> float:
+    return value if math.isfinite(value := float(number)) else _refuse(number)
+
+
+def _refuse(number: str) -> float:
+    message = f"{number} is not a finite number"
+    raise ValueError(message)
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, float):
+        return float(f"{value:.{SIGNIFICANT_DIGITS}g}") + 0.0  # + 0.0 turns -0.0 into 0.0
+    if isinstance(value, dict):
+        return {key: _rounded(item) for key, item in value.items()}
+    return [_rounded(item) for item in value] if isinstance(value, list) else value
+
+
+def _reason(error: OSError | ValueError) -> str:
+    return (error.strerror or str(error)).lower() if isinstance(error, OSError) else str(error)

@@ -1,0 +1,134 @@
+"""What the search knows so far: the best plan, the candidates left open, the proven floor under all that was dropped."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from math import inf
+from time import monotonic
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.pipeline import Pipeline
+from planner.predict import CostModel
+from planner.request import Progress
+
+__all__ = ["Candidate", "Search"]
+
+# Step times closer than this are equal: ties go to the preferred plan, not to rounding.
+TIE = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """One layout with the best assignment found for it: no assignment of the layout takes less than `bound_s`."""
+
+    pipeline: Pipeline
+    choice: NDArray[np.int64]
+    bound_s: float
+    objective_s: float = inf
+
+    @property
+    def mesh(self) -> tuple[int, ...]:
+        """The degrees that alternatives differ in."""
+        return tuple(self.pipeline.layout[name] for name in ("tp", "cp", "pp", "dp"))
+
+    def preference(self) -> tuple[float, ...]:
+        """Ties break by less recompute, lower peak, smaller tp, smaller pp, then the layout's columns in order."""
+        options, layout = self.pipeline.options, self.pipeline.layout
+        recompute = float(options["recompute_layers"][self.choice].sum())
+        peak = float(options["device_bytes"][self.choice].max())
+        return (recompute, peak, layout["tp"], layout["pp"], *layout.values())
+
+
+class Search:
+    """The state of one search. `cutoff_s`: a plan that is not under it would not improve the answer beyond the gap."""
+
+    def __init__(self, model: CostModel, progress: Callable[[Progress], None] | None = None) -> None:
+        self.model = model
+        self.request = model.request
+        self.best: Candidate | None = None
+        self.tried: list[Candidate] = []
+        self.layouts = 0
+        self.rows = 0
+        self.dropped: dict[str, int] = {}
+        self._open: list[Candidate] = []
+        self._floor_s = inf
+        self._progress = progress
+        self._deadline = monotonic() + self.request.time_limit_s if self.request.time_limit_s else inf
+        self.limit_reached = False
+        self._visited = 0
+
+    @property
+    def cutoff_s(self) -> float:
+        """Seconds that a plan must stay under to matter."""
+        return self.best.objective_s * (1.0 - self.request.gap) if self.best else inf
+
+    @property
+    def bound_s(self) -> float:
+        """Proven: no plan of the search is faster. While layouts are unvisited it holds for the visited ones only."""
+        under = min((candidate.bound_s for candidate in self._open), default=inf)
+        best = self.best.objective_s if self.best else inf
+        return min(under, self._floor_s, best)
+
+    @property
+    def seconds_left(self) -> float:
+        """Wall seconds until the time limit."""
+        return self._deadline - monotonic()
+
+    def pruned(self, bound_s: float, layouts: int = 0) -> bool:
+        """Whether a bound is at the cutoff or above: those layouts, and all of a higher bound, are then dropped."""
+        if bound_s < self.cutoff_s:
+            return False
+        self.drop("bound", layouts, bound_s)
+        return True
+
+    def start_over(self) -> None:
+        """None; counts and floor are those of a search that has seen nothing, but the incumbent stays."""
+        self.layouts, self.rows, self._visited, self._floor_s = 0, 0, 0, inf
+        self.dropped.clear()
+
+    def seen(self, layouts: int) -> None:
+        """None; so many more layouts are listed."""
+        self.layouts += layouts
+
+    def visited(self, layouts: int, rows: int) -> None:
+        """None; so many layouts and option rows were costed. Tells the progress and checks the clock."""
+        self._visited += layouts
+        self.rows += rows
+        if self._progress is not None:
+            best = self.best.objective_s if self.best else None
+            self._progress(Progress(self._visited, self.layouts, best, self.bound_s if self.best else None))
+        if monotonic() > self._deadline:
+            self.limit_reached = True
+
+    def drop(self, reason: str, layouts: int = 1, bound_s: float = inf) -> None:
+        """None; layouts are dropped for a reason, none of their plans being faster than `bound_s`."""
+        self.dropped[reason] = self.dropped.get(reason, 0) + layouts
+        self._floor_s = min(self._floor_s, bound_s)
+
+    def add(self, candidate: Candidate, *, proven: bool = True) -> None:
+        """None; a replayed candidate becomes the incumbent if it is better, and stays open until its gap is closed."""
+        self.tried.append(candidate)
+        if self.best is None or _better(candidate, self.best):
+            self.best = candidate
+        if proven:
+            self._open.append(candidate)
+
+    def open_candidates(self) -> Iterator[Candidate]:
+        """Candidates whose bound is still under the cutoff, lowest bound first; each must be closed in turn."""
+        self._open.sort(key=lambda candidate: candidate.bound_s)
+        while self._open and self._open[0].bound_s < self.cutoff_s and not self.limit_reached:
+            yield self._open.pop(0)
+
+    def close(self, candidate: Candidate) -> None:
+        """None; a candidate comes back with the bound that could be proven for its layout."""
+        self.add(candidate, proven=False)
+        self.drop("closed", bound_s=candidate.bound_s)
+        self.visited(0, 0)
+
+
+def _better(candidate: Candidate, best: Candidate) -> bool:
+    difference = candidate.objective_s - best.objective_s
+    if abs(difference) > TIE * best.objective_s:
+        return difference < 0
+    return candidate.preference() < best.preference()

@@ -1,0 +1,200 @@
+"""Stage options: for every position and number of layers, each way to shard states with the recompute that just fits.
+
+More recompute than fits is slower at nothing gained, so of each recompute set only the smallest count that fits is
+kept, and of all sets the fastest. What is left per (layout, position, layers) is the Pareto front over ZeRO modes.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cost_models import schedules
+from planner.predict import TIME_OUTPUTS, CostModel, LayoutCosts
+from planner.space import RECOMPUTE_SETS, SCHEDULES, ZERO_MODES, Columns, take
+from solver.pareto import front
+
+__all__ = ["MARGIN", "Live", "live_counts", "positions", "stage_options", "stage_rows"]
+
+# Until predictions carry bands of their own, what is predicted must fit with this much to spare (design, section 3).
+MARGIN = 0.06
+FULL = RECOMPUTE_SETS.index(("full",))
+# Live counts settle once the pipeline is full: more micro-batches than this many times pp change nothing.
+SETTLED = 4
+
+Rows = dict[str, NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Live:
+    """Micro-batches alive at the peak of each rank of a schedule, read off its action table.
+
+    `total[p]` counts all chunks together; `wide[p, r]` those of the chunks that are a layer wider when the rank's
+    layers leave remainder r over its chunks; `first[p]` and `last[p]` those of the first and the last chunk.
+    """
+
+    total: NDArray[np.int64]
+    wide: NDArray[np.int64]
+    first: NDArray[np.int64]
+    last: NDArray[np.int64]
+
+
+@lru_cache(maxsize=4096)
+def live_counts(schedule: str, pp: int, vpp: int, num_microbatches: int) -> Live:
+    """Live counts of a schedule. GPipe keeps every micro-batch; the others stop growing once the pipeline is full."""
+    settled = num_microbatches if schedule == "gpipe" else min(num_microbatches, SETTLED * pp)
+    vectors = schedules.live_chunks(schedule, pp, vpp, settled)
+    running = np.concatenate([np.zeros((*vectors.shape[:2], 1), dtype=np.int64), np.cumsum(vectors, axis=2)], axis=2)
+    remainder = np.arange(vpp)
+    trailing = running[:, :, vpp : vpp + 1] - running[:, :, vpp - remainder]
+    wide = trailing.max(axis=1)
+    wide[-1] = running[-1][:, remainder].max(axis=0)
+    return Live(vectors.sum(axis=2).max(axis=1), wide, vectors[:, :, 0].max(axis=1), vectors[:, :, -1].max(axis=1))
+
+
+def positions(layouts: Columns, lower: NDArray[np.int64], upper: NDArray[np.int64]) -> Rows:
+    """Rows (layout, position, layers): every number of layers in the window of every position."""
+    counts = np.maximum(upper - lower + 1, 0)
+    layout, position = np.nonzero(counts)
+    repeats = counts[layout, position]
+    offset = np.arange(repeats.sum()) - np.repeat(np.cumsum(repeats) - repeats, repeats)
+    layout, position = np.repeat(layout, repeats), np.repeat(position, repeats)
+    return {"layout": layout, "position": position, "layers": lower[layout, position] + offset}
+
+
+def stage_rows(layouts: Columns, rows: Rows) -> Rows:
+    """The rows with what their stage holds and keeps alive: ends of the model, chunks, live counts."""
+    layout, position, layers = rows["layout"], rows["position"], rows["layers"]
+    vpp = layouts["vpp"][layout]
+    base, extra = np.divmod(layers, vpp)
+    key = np.column_stack([layouts[name] for name in ("schedule", "pp", "vpp", "num_microbatches")])
+    kinds, inverse = np.unique(key, axis=0, return_inverse=True)
+    kind = inverse.reshape(-1)[layout]
+    columns = {name: np.empty(len(layout), dtype=np.int64) for name in ("total", "wide", "first", "last")}
+    for index, (schedule, pp, v, m) in enumerate(kinds.tolist()):
+        mine = np.flatnonzero(kind == index)
+        live = live_counts(SCHEDULES[schedule], pp, v, m)
+        at = position[mine]
+        columns["total"][mine], columns["wide"][mine] = live.total[at], live.wide[at, extra[mine]]
+        columns["first"][mine], columns["last"][mine] = live.first[at], live.last[at]
+    has_embedding = (position == 0).astype(np.int64)
+    has_head = (position == layouts["pp"][layout] - 1).astype(np.int64)
+    return {
+        **rows,
+        "vpp": vpp,
+        "chunk_layers": base,
+        "wide_chunks": extra,
+        "live_total": columns["total"],
+        "live_wide": columns["wide"],
+        "live_layers": columns["total"] * base + columns["wide"],
+        "has_embedding": has_embedding,
+        "has_head": has_head,
+        "live_embedding": columns["first"] * has_embedding,
+        "live_head": columns["last"] * has_head,
+    }
+
+
+def with_recompute(rows: Rows, recompute: int, per_chunk: NDArray[np.int64]) -> Rows:
+    """The rows under a recompute set that covers up to `per_chunk` layers of every chunk."""
+    narrow = np.minimum(per_chunk, rows["chunk_layers"])
+    wide = np.minimum(per_chunk, rows["chunk_layers"] + 1)
+    count = len(rows["layout"])
+    return {
+        **rows,
+        "recompute": np.full(count, recompute),
+        "recompute_per_chunk": per_chunk,
+        "recompute_layers": narrow * (rows["vpp"] - rows["wide_chunks"]) + wide * rows["wide_chunks"],
+        "live_recompute_layers": narrow * rows["live_total"] + (wide - narrow) * rows["live_wide"],
+    }
+
+
+def stage_options(model: CostModel, costs: LayoutCosts, rows: Rows) -> Rows:
+    """The options worth having for rows of `positions`, with their seconds (TIME_OUTPUTS) and device bytes.
+
+    Only options that fit are left, non-dominated within their (layout, position, layers), in order of preference.
+    """
+    rows = _with_zero_modes(costs.layouts, stage_rows(costs.layouts, rows))
+    capacity = model.request.capacity_bytes / (1.0 + MARGIN)
+    whole = rows["chunk_layers"] + (rows["wide_chunks"] > 0)
+    pending = np.arange(len(rows["layout"]))
+    found: list[Rows] = []
+    for recompute in _useful_sets(model):
+        part = take(rows, pending)
+        if recompute == FULL:
+            trial, fits = _smallest_full(model, costs, part, whole[pending], capacity)
+        else:
+            trial = with_recompute(part, recompute, whole[pending] if recompute else np.zeros_like(pending))
+            trial["device_bytes"] = model.stages(costs, trial, "device")["device_bytes"]
+            fits = trial["device_bytes"] <= capacity
+        found.append({**take(trial, fits), "origin": pending[fits]})
+        if recompute == 0:  # where nothing needs to be recomputed, nothing else is worth a look
+            pending = pending[~fits]
+    candidates = {name: np.concatenate([part[name] for part in found]) for name in found[0]}
+    candidates |= model.stages(costs, candidates, "times")
+    return _non_dominated(take(candidates, _fastest_set(candidates)))
+
+
+def _with_zero_modes(layouts: Columns, rows: Rows) -> Rows:
+    """Each row once for every ZeRO mode: the unsharded one alone where there is nothing to shard over."""
+    modes = len(ZERO_MODES["zero_stage"])
+    count = len(rows["layout"])
+    repeated = {name: np.repeat(column, modes) for name, column in rows.items()}
+    repeated["zero"] = np.tile(np.arange(modes), count)
+    dp, shard = layouts["dp"][repeated["layout"]], layouts["dp_shard"][repeated["layout"]]
+    # ZeRO-0 knows no shard group: it is listed once, under the layout whose group is all of dp.
+    useful = np.where(repeated["zero"] == 0, shard == dp, dp > 1)
+    return take(repeated, useful)
+
+
+def _useful_sets(model: CostModel) -> list[int]:
+    """Recompute sets that free memory under the request's recipe: fused attention keeps no scores to free."""
+    flash = model.request.recipe.flash_attention
+    return [index for index, modules in enumerate(RECOMPUTE_SETS) if not (flash and modules == ("core_attention",))]
+
+
+def _smallest_full(
+    model: CostModel, costs: LayoutCosts, rows: Rows, whole: NDArray[np.int64], capacity: float
+) -> tuple[Rows, NDArray[np.bool_]]:
+    """The rows with the fewest fully recomputed layers per chunk that fit, by bisection; and where that exists.
+
+    Memory falls with every layer more: a recomputed layer keeps its input, a part of what it kept before.
+    """
+
+    def device_bytes(per_chunk: NDArray[np.int64]) -> NDArray[np.float64]:
+        return model.stages(costs, with_recompute(rows, FULL, per_chunk), "device")["device_bytes"]
+
+    low, high = np.ones_like(whole), np.maximum(whole, 1)
+    fits = (device_bytes(high) <= capacity) & (whole > 0)
+    while np.any(low < high):
+        middle = (low + high) // 2
+        enough = device_bytes(middle) <= capacity
+        high = np.where(enough, middle, high)
+        low = np.where(enough, low, np.minimum(middle + 1, high))
+    trial = with_recompute(rows, FULL, high)
+    trial["device_bytes"] = device_bytes(high)
+    return trial, fits
+
+
+def _fastest_set(candidates: Mapping[str, NDArray[Any]]) -> NDArray[np.int64]:
+    """Of each origin row, the candidate of least seconds a micro-batch; the earlier set among equals."""
+    seconds = candidates["forward_s"] + candidates["input_grad_s"] + candidates["weight_grad_s"]
+    order = np.lexsort((candidates["recompute"], seconds, candidates["origin"]))
+    origin = candidates["origin"][order]
+    first = np.ones(len(order), dtype=bool)
+    first[1:] = origin[1:] != origin[:-1]
+    return order[first]
+
+
+def _non_dominated(options: Rows) -> Rows:
+    """The Pareto front of each (layout, position, layers), sorted by those and then by preference."""
+    if not len(options["layout"]):
+        return options
+    most = int(options["layers"].max()) + 1
+    group = (options["layout"] * (int(options["position"].max()) + 1) + options["position"]) * most + options["layers"]
+    kept = front(np.column_stack([options[name] for name in TIME_OUTPUTS]), group)
+    options = take(options, kept)
+    preference = (options["zero"], options["recompute_layers"], options["layers"], options["position"])
+    return take(options, np.lexsort((*preference, options["layout"])))

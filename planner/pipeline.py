@@ -1,0 +1,184 @@
+"""One layout's stages as a solver sees them: options as rows, and the step that a choice of them takes when replayed."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cost_models import schedules
+from cost_models.communication import hop_seconds
+from cost_models.schedules.critical_path import critical_path
+from cost_models.schedules.simulate import simulate
+from cost_models.schedules.times import StageTimes
+from planner.options import Rows
+from planner.predict import MICRO_BATCH_OUTPUTS, CostModel, LayoutCosts
+from planner.space import SCHEDULES, chunk_layers, take
+from solver.assignment import AssignmentProblem, Path
+from solver.chain import ChainProblem
+from solver.dynamic_program import minimum_sum
+
+__all__ = ["Pipeline", "chunk_rows"]
+
+Array = NDArray[np.float64]
+
+
+def chunk_rows(rows: Rows, position_count: int, vpp: int) -> Rows:
+    """The chunks of stage rows as rows of their own, `vpp` a stage, in order."""
+    first, last = rows["position"] == 0, rows["position"] == position_count - 1
+    sizes = chunk_layers(rows["layers"], vpp, first, last).reshape(-1)
+    chunk = np.tile(np.arange(vpp), len(rows["layers"]))
+    repeated = {name: np.repeat(column, vpp) for name, column in rows.items()}
+    return {
+        **repeated,
+        "chunk": chunk,
+        "layers": sizes,
+        "recompute_layers": np.minimum(repeated["recompute_per_chunk"], sizes),
+        "has_embedding": repeated["has_embedding"] * (chunk == 0),
+        "has_head": repeated["has_head"] * (chunk == vpp - 1),
+    }
+
+
+@dataclass(frozen=True, eq=False)
+class Pipeline:
+    """One layout: its options, their seconds by chunk, and the hops between its stages.
+
+    `options` are the rows of `stage_options` for layout number `index` of `costs`. A choice is one row a stage.
+    """
+
+    model: CostModel
+    costs: LayoutCosts
+    index: int
+    options: Rows
+
+    @cached_property
+    def layout(self) -> dict[str, int]:
+        """The layout's columns as plain integers."""
+        return {name: int(column[self.index]) for name, column in self.costs.layouts.items()}
+
+    @property
+    def schedule(self) -> str:
+        """Name of the pipeline schedule."""
+        return SCHEDULES[self.layout["schedule"]]
+
+    @cached_property
+    def hop_s(self) -> Array:
+        """Seconds from each pipeline rank to the next, float[pp]."""
+        request = self.model.request
+        boundary = float(self.costs.micro_batch["boundary_bytes"][self.index, 0])
+        return hop_seconds(request.cluster, request.profile, boundary, self.layout["pp_stride"], self.layout["pp"])
+
+    @cached_property
+    def chunk_s(self) -> dict[str, Array]:
+        """Seconds of one micro-batch in every chunk of every option, float[options, vpp] by output name."""
+        vpp = self.layout["vpp"]
+        if vpp == 1:
+            return {name: self.options[name][:, None] for name in MICRO_BATCH_OUTPUTS}
+        rows = chunk_rows(self.options, self.layout["pp"], vpp)
+        seconds = self.model.stages(self.costs, rows, "chunk")
+        return {name: column.reshape(-1, vpp) for name, column in seconds.items()}
+
+    @cached_property
+    def global_floor_s(self) -> float:
+        """Lower bound of the global part: at every stage some option must be taken."""
+        least = np.full(self.layout["pp"], np.inf)
+        np.minimum.at(least, self.options["position"], self.options["global_s"])
+        return float(least.max())
+
+    def times(self, rows: Any = slice(None)) -> StageTimes:
+        """The times of option rows; with a choice of one row a stage, those of its pipeline."""
+        position = self.options["position"][rows]
+        return StageTimes.of(
+            *(self.chunk_s[name][rows] for name in MICRO_BATCH_OUTPUTS),
+            first_s=self.options["first_s"][rows],
+            last_s=self.options["last_s"][rows],
+            hop_s=self.hop_s[position],
+        )
+
+    @cached_property
+    def chain(self) -> ChainProblem:
+        """The schedule's lower bound as a chain of stages: the layers of the options add up to the model's."""
+        schedule = schedules.schedule(self.schedule)
+        terms = schedule.bound_terms(self.layout["num_microbatches"], self.times())
+        return ChainProblem(
+            stage=self.options["position"],
+            units=self.options["layers"],
+            work=terms.work_s,
+            pass_through=terms.pass_s,
+            edge=terms.edge_s,
+            num_stages=self.layout["pp"],
+            total_units=self.model.request.model.layers,
+        )
+
+    @cached_property
+    def cycle_bound_s(self) -> float:
+        """Lower bound of the span of 1F1B that pays every hop once a round of pp micro-batches; 0 for other schedules.
+
+        Rank 0 keeps pp micro-batches in flight, so the next round starts when the first one is back: each round takes
+        at least the way down and up, all stages and hops.
+        """
+        if self.schedule != "1f1b":
+            return 0.0
+        pp, m = self.layout["pp"], self.layout["num_microbatches"]
+        rounds, rest = (m - 1) // pp + 1, (m - 1) % pp
+        per_round = self.chain.work / m
+        on_first = np.where(self.chain.stage == 0, rest, 0)
+        least = minimum_sum(self.chain, per_round * (rounds + on_first)).bound
+        return float(least + 2 * rounds * self.hop_s[:-1].sum())
+
+    def step_s(self, choice: ArrayLike) -> float:
+        """The step time of record of a choice: the action table replayed, plus the global part."""
+        rows = np.asarray(choice)
+        table = schedules.actions(self.schedule, *(self.layout[name] for name in ("pp", "vpp", "num_microbatches")))
+        return float(simulate(table, self.times(rows)).span_s) + float(self.options["global_s"][rows].max())
+
+    def assignment(self, choice: ArrayLike) -> AssignmentProblem:
+        """The exact problem of this layout's options: the longest path through the action graph plus the global part.
+
+        Each path is linear in the options' seconds. It opens with those of the schedule's bound that enter at the
+        first stage and with the critical path of one choice; the rest are added as solutions ask for them.
+        """
+        return AssignmentProblem(
+            stage=self.options["position"],
+            units=self.options["layers"],
+            features=self._features,
+            num_stages=self.layout["pp"],
+            total_units=self.model.request.model.layers,
+            paths=(*self._bound_paths(), self.critical_path(choice)),
+            global_value=self.options["global_s"],
+        )
+
+    @cached_property
+    def _features(self) -> Array:
+        """Every option's seconds of each chunk, its first and last, and its terms in the chain; one row an option."""
+        edges = np.column_stack([self.options["first_s"], self.options["last_s"]])
+        terms = np.column_stack([self.chain.work, self.chain.pass_through, self.chain.edge])
+        return np.concatenate([*(self.chunk_s[name] for name in MICRO_BATCH_OUTPUTS), edges, terms], axis=1)
+
+    def _bound_paths(self) -> list[Path]:
+        """The paths of the schedule's bound that enter the pipeline at its first stage."""
+        stages, features = self.layout["pp"], self._features.shape[1]
+        paths = []
+        for turn in range(stages):
+            coefficients = np.zeros((stages, features))
+            coefficients[turn, -3] = coefficients[0, -1] = 1.0
+            coefficients[:turn, -2] = 1.0
+            paths.append(Path(coefficients))
+        return paths
+
+    def critical_path(self, choice: ArrayLike) -> Path:
+        """The longest path of a choice's replay: a bound that every other choice obeys too."""
+        table = schedules.actions(self.schedule, *(self.layout[name] for name in ("pp", "vpp", "num_microbatches")))
+        path = critical_path(table, self.times(np.asarray(choice)))
+        edges = np.column_stack([path.first, path.last])
+        no_terms = np.zeros((len(edges), 3))
+        coefficients = np.concatenate([path.forward, path.input_grad, path.weight_grad, edges, no_terms], axis=1)
+        return Path(coefficients.astype(np.float64), float(path.hop @ self.hop_s))
+
+    def chosen(self, choice: ArrayLike) -> Rows:
+        """The option rows of a choice, one a stage, with every output of the stage expressions."""
+        rows = take(self.options, np.asarray(choice))
+        everything: Mapping[str, Any] = self.model.stages(self.costs, rows, "all")
+        return {**rows, **everything}

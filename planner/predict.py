@@ -1,0 +1,158 @@
+"""Rows of (layout, stage, option) -> seconds and bytes: the cost expressions, bound to one request's hardware."""
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cost_models import communication, kernels, overlap, stage
+from cost_models.columns import evaluate, evaluate_distinct
+from cost_models.lower import Lowered, lower
+from cost_models.symbols import RECOMPUTE_FLAGS
+from planner.request import PlanRequest
+from planner.space import RECOMPUTE_SETS, ZERO_MODES
+
+__all__ = ["MICRO_BATCH_OUTPUTS", "OUTPUTS", "TIME_OUTPUTS", "CostModel", "LayoutCosts", "padded_vocab"]
+
+Array = NDArray[np.float64]
+
+MICRO_BATCH_OUTPUTS = ("forward_s", "input_grad_s", "weight_grad_s")
+TIME_OUTPUTS = (*MICRO_BATCH_OUTPUTS, "first_s", "last_s", "global_s")
+# Groups of outputs that are asked for together; "all" is every output of the stage expressions.
+OUTPUTS: Mapping[str, tuple[str, ...]] = {
+    "times": TIME_OUTPUTS,
+    "chunk": MICRO_BATCH_OUTPUTS,
+    "global": ("global_s",),
+    "device": ("device_bytes",),
+    "all": (),
+}
+
+
+def padded_vocab(vocab: int, multiple: int, tp: Any) -> Any:
+    """Vocabulary as the framework pads it: the next multiple of `multiple` times tp."""
+    step = multiple * np.asarray(tp, dtype=np.float64)
+    return np.ceil(vocab / step) * step
+
+
+class CostModel:
+    """The lowered cost expressions of one request.
+
+    `micro_batch` and `exchange` give the dear parts once a layout; `stages` and `chunks` combine them for rows that
+    name a layout, a stage and an option. All columns are float64, seconds and bytes.
+    """
+
+    def __init__(self, request: PlanRequest) -> None:
+        self.request = request
+        self._stages: dict[str, Lowered] = {}
+        model = request.model
+        self.constants: dict[str, float] = {
+            "hidden": model.hidden,
+            "ffn": model.ffn,
+            "heads": model.heads,
+            "kv_heads": model.kv_heads,
+            "head_dim": model.head_dim,
+            "max_positions": model.max_seq_len,
+            "seq_len": request.workload.seq_len,
+        }
+
+    @cached_property
+    def functions(self) -> Mapping[str, Any]:
+        """Numpy bodies of every opaque operator, bound to the request's device, links and recipe."""
+        request = self.request
+        compute = kernels.bind(request.cluster.gpu, request.profile, request.recipe, request.workload.precision)
+        return {**compute, **communication.bind(request.cluster, request.profile), **overlap.bind(request.profile)}
+
+    @cached_property
+    def _micro_batch(self) -> Lowered:
+        return lower(stage.micro_batch_costs(self.request.model, self.request.recipe), self.functions)
+
+    @cached_property
+    def _exchange(self) -> Lowered:
+        return lower(stage.exchange_costs(self.request.model, self.request.recipe), self.functions)
+
+    @cached_property
+    def _stage_expressions(self) -> dict[str, Any]:
+        return stage.stage_costs(self.request.model, self.request.recipe, self.request.profile.context_bytes)
+
+    def _lowered(self, outputs: str) -> Lowered:
+        """The stage expressions of a group of outputs, lowered once."""
+        if outputs not in self._stages:
+            names = OUTPUTS[outputs] or tuple(self._stage_expressions)
+            self._stages[outputs] = lower({name: self._stage_expressions[name] for name in names}, self.functions)
+        return self._stages[outputs]
+
+    @property
+    def operations(self) -> int:
+        """Operations of the expressions evaluated for one row of the search."""
+        return self._lowered("times").operations
+
+    def micro_batch(self, layouts: Mapping[str, NDArray[Any]], recompute: int = 0) -> dict[str, Array]:
+        """Costs of one micro-batch in one layer, the embedding and the head, for each layout and one recompute set."""
+        wanted = RECOMPUTE_SETS[recompute]
+        flags = {str(symbol): float(module in wanted) for module, symbol in RECOMPUTE_FLAGS.items()}
+        columns = self._with_vocab(layouts)
+        rows = len(columns["tp"])
+        return evaluate_distinct(self._micro_batch, columns, rows, {**self.constants, **flags})
+
+    def exchange(self, layouts: Mapping[str, NDArray[Any]]) -> dict[str, Array]:
+        """Costs of gathering parameters and reducing gradients, and parameters on one rank, for each layout."""
+        columns = self._with_vocab(layouts)
+        columns["dp_shard"] = columns["dp_shard"] * columns["cp"]
+        columns["pipelined"] = columns["pp"] > 1
+        return evaluate_distinct(self._exchange, columns, len(columns["tp"]), self.constants)
+
+    def stages(
+        self, layouts: "LayoutCosts", rows: Mapping[str, NDArray[Any]], outputs: str = "times"
+    ) -> dict[str, Array]:
+        """Stage costs of each row. A row names `layout` (index), `zero`, `recompute` (indices) and the stage's counts.
+
+        `outputs` is a key of OUTPUTS.
+        """
+        lowered = self._lowered(outputs)
+        return evaluate(lowered, layouts.gather(lowered.inputs, rows), len(rows["layout"]))
+
+    def _with_vocab(self, layouts: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        vocab, multiple = self.request.model.vocab, self.request.recipe.vocab_multiple
+        return {**layouts, "padded_vocab": padded_vocab(vocab, multiple, layouts["tp"])}
+
+
+class LayoutCosts:
+    """The dear costs of a table of layouts: one column a cost, one row a layout (and a recompute set)."""
+
+    def __init__(
+        self, model: CostModel, layouts: Mapping[str, NDArray[Any]], sets: Sequence[int] = range(len(RECOMPUTE_SETS))
+    ) -> None:
+        self.layouts = layouts
+        per_set = [model.micro_batch(layouts, index) for index in sets]
+        self.micro_batch = {name: np.stack([costs[name] for costs in per_set], axis=1) for name in per_set[0]}
+        self.exchange = model.exchange(layouts)
+        several = [layouts[name] > 1 for name in ("tp", "cp", "pp", "dp_shard", "dp_replicate")]
+        self.communicators = np.sum([*several, layouts["world"] > 1], axis=0)
+
+    def gather(self, inputs: tuple[str, ...], rows: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        """The columns that a stage expression reads, for rows that name a layout, a ZeRO mode and a recompute set."""
+        layout, recompute = rows["layout"], rows["recompute"]
+        columns: dict[str, NDArray[Any]] = {}
+        for name in inputs:
+            if name in rows:
+                columns[name] = rows[name]
+            elif name in self.micro_batch:
+                columns[name] = self.micro_batch[name][layout, recompute]
+            elif name in self.exchange:
+                columns[name] = self.exchange[name][layout]
+            elif name in ZERO_MODES:
+                columns[name] = ZERO_MODES[name][rows["zero"]]
+            else:
+                columns[name] = self._layout_column(name)[layout]
+        return columns
+
+    def _layout_column(self, name: str) -> NDArray[Any]:
+        if name == "communicators":
+            return self.communicators
+        if name == "pipelined":
+            return self.layouts["pp"] > 1
+        if name == "dp_shard":
+            return self.layouts["dp_shard"] * self.layouts["cp"]
+        return self.layouts[name]

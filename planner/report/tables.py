@@ -1,0 +1,126 @@
+"""The tables of the terminal report."""
+
+from collections.abc import Callable
+from itertools import groupby
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from planner.document import Parallelism, PlanDocument, Stage, recompute_summary, zero_summary
+from planner.report import quantities
+from planner.report.quantities import gib, percent, words
+
+# Causes of memory that a stage's row adds up, so that it fits into 80 columns.
+MEMORY_GROUPS = {
+    "params": ("weights", "gathered_parameters"),
+    "grads": ("gradients",),
+    "optim": ("master_weights", "moments"),
+    "activ": ("activations", "logits_and_loss", "workspace", "pipeline_buffers"),
+    "other": ("communicators", "context", "fragmentation"),
+}
+BAR_WIDTH = 10
+COMFORTABLE_WIDTH = 100
+
+
+def alternatives_table(document: PlanDocument, width: int) -> Table:
+    """The plan and the nearest other layouts, a row each; ties are those that the prediction cannot tell apart."""
+    best = document.parallelism
+    columns = _degree_columns([best, *(other.parallelism for other in document.alternatives)])
+    recompute = recompute_summary(document.stages)
+    show_recompute = any(other.recompute != recompute for other in document.alternatives)
+    table = _table(width)
+    for name in [*columns, "ZeRO"]:
+        table.add_column(name, justify="right", no_wrap=True)
+    if show_recompute:
+        table.add_column("recompute")
+    for name in ("step s", "slower", "", "GiB"):
+        table.add_column(name, justify="right", no_wrap=True)
+
+    def add(layout: Parallelism, zero: str, recompute: str, *figures: str, style: str = "") -> None:
+        values = [str(getattr(layout, field)) for field in columns.values()]
+        shown = [quantities.short_modules(recompute)] * show_recompute
+        table.add_row(*values, zero, *shown, *figures, style=style)
+
+    step_s, peak_bytes = document.predicted.step_time_s, document.predicted.peak_memory_bytes.device
+    zero = zero_summary(document.stages)
+    add(best, zero, recompute, f"{step_s:.4g}", "", "", gib(peak_bytes), style="bold")
+    for other in document.alternatives:
+        slower, tie = f"{100 * other.slower_by:+.1f} %", "tie" * other.tie
+        step = f"{other.step_time_s:.4g}"
+        add(other.parallelism, other.zero_stage, other.recompute, step, slower, tie, gib(other.device_bytes))
+    return table
+
+
+def stages_table(stages: tuple[Stage, ...], width: int) -> Table:
+    """Layers, times of a micro-batch and memory of each stage; neighbours that read the same share a row."""
+    knobs = _knob_columns(stages)
+    table = _table(width)
+    table.add_column("stage", no_wrap=True)
+    table.add_column("layers", justify="right", no_wrap=True)
+    for name in knobs:
+        table.add_column(name)
+    for name in ("fwd ms", "bwd ms", *MEMORY_GROUPS, "GiB"):
+        table.add_column(name, justify="right", no_wrap=True)
+    rows = [_stage_row(stage, knobs) for stage in stages]
+    for row, ranks in groupby(range(len(rows)), key=rows.__getitem__):
+        table.add_row(_span(list(ranks)), *row)
+    return table
+
+
+def breakdown_table(parts: list[tuple[str, float, str]]) -> Table:
+    """Parts of a whole, largest first, with their share as a bar; parts under a thousandth are left out."""
+    whole = sum(amount for _, amount, _ in parts) or 1.0
+    table = Table.grid(padding=(0, 1), pad_edge=False)
+    table.add_column(no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(justify="right", no_wrap=True, style="dim")
+    table.add_column(no_wrap=True, style="cyan")
+    for cause, amount, text in sorted(parts, key=lambda part: -part[1]):
+        share = amount / whole
+        if share >= 1e-3:
+            table.add_row(words(cause), text, percent(share, 0), "=" * round(BAR_WIDTH * share))
+    return table
+
+
+def _table(width: int) -> Table:
+    gap = 1 if width >= COMFORTABLE_WIDTH else 0
+    return Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, gap, 0, 0), show_edge=False, header_style="dim")
+
+
+def _degree_columns(layouts: list[Parallelism]) -> dict[str, str]:
+    """Heading to field of the degrees worth a column: those that one of the layouts uses."""
+    always = {"TP": "tp", "PP": "pp"}
+    optional = {"VPP": "vpp", "CP": "cp", "EP": "ep", "ETP": "etp"}
+    used = {name: field for name, field in optional.items() if any(getattr(layout, field) > 1 for layout in layouts)}
+    schedules = {"schedule": "schedule"} if len({layout.schedule for layout in layouts}) > 1 else {}
+    return {**always, **used, "DP": "dp", "MBS": "micro_batch_size", "M": "num_microbatches", **schedules}
+
+
+def _knob_columns(stages: tuple[Stage, ...]) -> dict[str, Callable[[Stage], str]]:
+    """Heading to text of the memory knobs worth a column: what differs, or is not told whole above the table."""
+    knobs: dict[str, Callable[[Stage], str]] = {}
+    if len({stage.zero_stage for stage in stages}) > 1:
+        knobs["ZeRO"] = lambda stage: str(stage.zero_stage)
+    if any(stage.recompute.set for stage in stages):
+        knobs["recompute"] = lambda stage: quantities.short_recompute(stage.recompute)
+    if any(fraction for stage in stages for _, fraction in stage.offload):
+        knobs["offload"] = lambda stage: quantities.short_offload(stage.offload)
+    return knobs
+
+
+def _stage_row(stage: Stage, knobs: dict[str, Callable[[Stage], str]]) -> tuple[str, ...]:
+    predicted = stage.predicted
+    causes = dict(predicted.memory_bytes.items())
+    ends = "E" * stage.has_embedding + "H" * stage.has_head
+    return (
+        f"{ends} {stage.layers}".strip(),
+        *(knob(stage) for knob in knobs.values()),
+        f"{1e3 * predicted.forward_s:.4g}",
+        f"{1e3 * (predicted.input_grad_s + predicted.weight_grad_s):.4g}",
+        *(gib(sum(causes[cause] for cause in group)) for group in MEMORY_GROUPS.values()),
+        gib(predicted.device_bytes),
+    )
+
+
+def _span(ranks: list[int]) -> str:
+    return str(ranks[0]) if len(ranks) == 1 else f"{ranks[0]}-{ranks[-1]}"

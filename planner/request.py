@@ -1,0 +1,221 @@
+"""What the search is asked: resolved specs, and the readings and defaults that went into them."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from cost_models.specs import catalog
+from cost_models.specs.base import NonNegativeFloat, PositiveFloat, PositiveInt, Spec
+from cost_models.specs.cluster import ClusterSpec
+from cost_models.specs.gpu import GpuSpec
+from cost_models.specs.model import ModelSpec
+from cost_models.specs.profile import HardwareProfile
+from cost_models.specs.recipe import FrameworkRecipe
+from cost_models.specs.units import format_tokens, parse_bytes, parse_count, parse_positive_int
+from cost_models.specs.workload import WorkloadSpec, default_workload
+from planner.errors import RequestError
+from planner.overrides import Overrides
+
+DEFAULT_RECIPE = "megatron"
+DEFAULT_GAP = 0.005
+DEFAULT_TOP_K = 5
+MAX_SEQUENCES = 10**9
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a search is: layouts seen and in all, best step and bound so far in seconds (None before the first)."""
+
+    layouts_seen: int
+    layouts_total: int
+    best_s: float | None
+    bound_s: float | None
+
+
+class PlanRequest(Spec):
+    """Everything that decides a plan; equal requests give byte-identical documents."""
+
+    label: ClassVar[str] = "request"
+
+    model: ModelSpec
+    cluster: ClusterSpec
+    workload: WorkloadSpec
+    profile: HardwareProfile
+    recipe: FrameworkRecipe
+    capacity_bytes: PositiveFloat = Field(description="usable bytes of one GPU")
+    schedule: str | None = Field(None, description="the only pipeline schedule to search, None = all")
+    gap: Annotated[NonNegativeFloat, Field(lt=1)] = Field(
+        DEFAULT_GAP, description="relative gap at which a plan counts as optimal"
+    )
+    time_limit_s: PositiveFloat | None = Field(None, description="wall time after which the best so far is returned")
+    top_k: Annotated[PositiveInt, Field(le=1000)] = Field(DEFAULT_TOP_K, description="plans to tell: best and nearest")
+    assumptions: tuple[str, ...] = Field((), description="readings and defaults, one sentence each")
+
+
+@dataclass(frozen=True)
+class HardwareFlags:
+    """The flags that say what the model trains on, as they were given."""
+
+    gpus: int | str | None
+    mem: str | None
+    gpu: str | None
+    cluster: str | None
+    nodes: int | str | None
+    gpus_per_node: int | str | None
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """A cluster, the usable bytes of one of its GPUs and how both were read."""
+
+    cluster: ClusterSpec
+    capacity_bytes: int
+    assumptions: tuple[str, ...]
+
+
+def build_request(
+    model: str,
+    gpus: int | str | None = None,
+    mem: str | None = None,
+    *,
+    gpu: str | None = None,
+    cluster: str | None = None,
+    nodes: int | str | None = None,
+    gpus_per_node: int | str | None = None,
+    seq_len: str | None = None,
+    global_batch: int | str | None = None,
+    global_batch_tokens: str | None = None,
+    recipe: str | None = None,
+    schedule: str | None = None,
+    gap: float = DEFAULT_GAP,
+    time_limit_s: float | None = None,
+    top_k: int = DEFAULT_TOP_K,
+    overrides: Sequence[str] = (),
+) -> PlanRequest:
+    """The request that names and sizes stand for, with the defaults filled in and told in `assumptions`.
+
+    `overrides` are `spec.field=value` texts for any field of model, cluster, workload, recipe and profile.
+    Raises RequestError or SpecError, which name the flag or field, the value and what is allowed.
+    """
+    changes = Overrides.parse(overrides)
+    model_spec = changes.applied(catalog.load_model(model))
+    hardware = _hardware(changes, HardwareFlags(gpus, mem, gpu, cluster, nodes, gpus_per_node))
+    num_gpus = hardware.cluster.gpus
+    workload, workload_notes = _workload(model_spec, num_gpus, seq_len, global_batch, global_batch_tokens)
+    recipe_note = () if recipe else (f"Without --recipe the {DEFAULT_RECIPE} recipe holds.",)
+    return PlanRequest(
+        model=model_spec,
+        cluster=hardware.cluster,
+        workload=changes.applied(workload),
+        profile=changes.applied(catalog.load_profile(hardware.cluster.gpu.name)),
+        recipe=changes.applied(catalog.load_recipe(recipe or DEFAULT_RECIPE)),
+        capacity_bytes=hardware.capacity_bytes,
+        schedule=schedule,
+        gap=gap,
+        time_limit_s=time_limit_s,
+        top_k=top_k,
+        assumptions=(*hardware.assumptions, *workload_notes, *recipe_note, *changes.sentences()),
+    )
+
+
+def _hardware(changes: Overrides, flags: HardwareFlags) -> Hardware:
+    """The cluster that the flags name, of as many GPUs as they ask for."""
+    notes: list[str] = []
+    preset = _preset(flags, notes)
+    if flags.gpus_per_node is not None:
+        preset = _with_nodes_of(preset, parse_positive_int(flags.gpus_per_node, "--gpus-per-node"))
+    spec = changes.applied(preset.with_gpus(_gpu_count(flags, preset.gpus_per_node)))
+    if flags.cluster is None:
+        nodes = f"{spec.nodes:,} {spec.name} node{'s' * (spec.nodes != 1)} of {spec.gpus_per_node}"
+        notes.append(f"Without --cluster, {spec.gpus:,} GPUs are {nodes}.")
+    capacity = catalog.capacity_bytes(spec.gpu, flags.mem)
+    return Hardware(spec, capacity.bytes, (f"Memory of one GPU: {capacity.reading}.", *notes))
+
+
+def _preset(flags: HardwareFlags, notes: list[str]) -> ClusterSpec:
+    """The named cluster, or the usual one of the named GPU, or of the GPU that the memory size stands for."""
+    if flags.cluster is not None:
+        preset = catalog.load_cluster(flags.cluster, 1)
+        if flags.gpu is not None and catalog.load_gpu(flags.gpu).name != preset.gpu.name:
+            of = f"--cluster {flags.cluster}, whose GPU is {preset.gpu.name}"
+            message = f"--gpu {flags.gpu} contradicts {of}; give one of them"
+            raise RequestError(message)
+        return preset
+    if flags.gpu is not None:
+        return catalog.default_cluster(flags.gpu, 1)
+    if flags.mem is None:
+        message = "the hardware is missing: give --gpu, --cluster or --mem (80GB stands for an H100)"
+        raise RequestError(message)
+    return catalog.default_cluster(_gpu_of(flags.mem, notes).name, 1)
+
+
+def _gpu_of(mem: str, notes: list[str]) -> GpuSpec:
+    """The GPU that a memory size alone stands for: the card sold with it, else the nearest one."""
+    size = parse_bytes(mem, "--mem")
+    named = catalog.nominal_gpu(size.bytes) if size.is_nominal else None
+    if named is not None:
+        notes.append(f"Without --gpu or --cluster, --mem {mem.strip()} stands for {named.name}.")
+        return named
+    cards = [catalog.load_gpu(name) for name in catalog.names("gpus")]
+    usual = [card for card in cards if catalog.nominal_gpu(card.nominal_memory_bytes) == card]
+    nearest = min(usual, key=lambda card: (abs(math.log(card.nominal_memory_bytes / size.bytes)), card.name))
+    notes.append(f"No GPU is sold with {mem.strip()}: planned for {nearest.name}, the nearest; --gpu names another.")
+    return nearest
+
+
+def _with_nodes_of(preset: ClusterSpec, gpus_per_node: int) -> ClusterSpec:
+    """The cluster with other nodes; a first tier that spans a node goes on spanning it."""
+    tiers = preset.tiers
+    if tiers[0].domain_gpus == preset.gpus_per_node:
+        tiers = (tiers[0].replaced(domain_gpus=gpus_per_node), *tiers[1:])
+    return preset.replaced(gpus_per_node=gpus_per_node, tiers=tiers)
+
+
+def _gpu_count(flags: HardwareFlags, gpus_per_node: int) -> int:
+    if flags.nodes is None:
+        if flags.gpus is None:
+            message = "the number of GPUs is missing: give --gpus or --nodes"
+            raise RequestError(message)
+        return parse_positive_int(flags.gpus, "--gpus")
+    count = parse_positive_int(flags.nodes, "--nodes") * gpus_per_node
+    if flags.gpus is not None and parse_positive_int(flags.gpus, "--gpus") != count:
+        nodes = f"--nodes {flags.nodes}, which are {count} GPUs at {gpus_per_node} a node"
+        message = f"--gpus {flags.gpus} contradicts {nodes}"
+        raise RequestError(message)
+    return count
+
+
+def _workload(
+    model: ModelSpec, gpus: int, seq_len: str | None, batch: int | str | None, batch_tokens: str | None
+) -> tuple[WorkloadSpec, list[str]]:
+    """The step that the flags describe, and a sentence for each default and rounding."""
+    default = default_workload(model, gpus)
+    length = default.seq_len if seq_len is None else parse_count(seq_len, "--seq-len")
+    notes = [] if seq_len else [f"Without --seq-len a sequence has {length:,} tokens."]
+    if length > model.max_seq_len:
+        notes.append(f"{length:,} tokens are beyond the {model.max_seq_len:,} that {model.name} was made for.")
+    if batch is not None and batch_tokens is not None:
+        message = (
+            f"--global-batch {batch} and --global-batch-tokens {batch_tokens} say the same thing; give one of them"
+        )
+        raise RequestError(message)
+    if batch is not None:
+        sequences = parse_positive_int(batch, "--global-batch", MAX_SEQUENCES)
+        return WorkloadSpec(seq_len=length, global_batch=sequences), notes
+    tokens = default.tokens if batch_tokens is None else parse_count(batch_tokens, "--global-batch-tokens")
+    if batch_tokens is not None and tokens < length:
+        message = f"--global-batch-tokens must be >= the sequence length {length}, got {batch_tokens}"
+        raise RequestError(message)
+    sequences = max(1, round(tokens / length))
+    if batch_tokens is None:
+        notes.append(
+            f"Without --global-batch a step has {sequences:,} sequences, {format_tokens(sequences * length)} tokens."
+        )
+    elif sequences * length != tokens:
+        notes.append(
+            f"--global-batch-tokens {batch_tokens} is rounded to {sequences:,} sequences of {length:,} tokens."
+        )
+    return WorkloadSpec(seq_len=length, global_batch=sequences), notes

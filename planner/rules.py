@@ -1,0 +1,142 @@
+"""What a layout must obey: one row a rule, one function of named values that works on arrays and on scalars.
+
+The search masks its columns with these functions, a check evaluates them on one configuration, and the messages name
+the nearest legal values. There is no second table.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+__all__ = ["RULES", "Rule", "legal", "violations"]
+
+Values = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One condition. `holds` is true (elementwise) where it is obeyed; `message` says what is wrong and what is near."""
+
+    id: str
+    kind: Literal["legal", "express"]
+    launcher: str
+    holds: Callable[[Values], Any]
+    message: Callable[[Values], str]
+
+
+def nearest_divisors(value: int, of: int) -> str:
+    """The divisors of `of` next to `value`, as text: "4 or 8"."""
+    divisors = [d for d in range(1, of + 1) if of % d == 0] if of <= 1_000_000 else [1]
+    below = [d for d in divisors if d <= value][-1:]
+    above = [d for d in divisors if d > value][:1]
+    return " or ".join(str(d) for d in (*below, *above))
+
+
+def _divides(field: str, of: str) -> tuple[Callable[[Values], Any], Callable[[Values], str]]:
+    def holds(values: Values) -> Any:
+        return np.mod(values[of], values[field]) == 0
+
+    def message(values: Values) -> str:
+        near = nearest_divisors(int(values[field]), int(values[of]))
+        return f"{field} must divide {of} ({values[of]}), got {values[field]}; nearest: {near}"
+
+    return holds, message
+
+
+def _heads_divide(values: Values) -> Any:
+    kv_heads, tp = values["kv_heads"], values["tp"]
+    return (np.mod(kv_heads, tp) == 0) | (np.mod(tp, kv_heads) == 0)
+
+
+def _batch_divides(values: Values) -> Any:
+    return np.mod(values["global_batch"], values["dp"] * values["micro_batch_size"]) == 0
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        "degrees-multiply",
+        "legal",
+        "any",
+        lambda v: v["tp"] * v["cp"] * v["pp"] * v["dp"] <= v["gpus"],
+        lambda v: f"tp*cp*pp*dp must be at most gpus ({v['gpus']}), got {v['tp'] * v['cp'] * v['pp'] * v['dp']}",
+    ),
+    Rule("tp-divides-heads", "legal", "any", *_divides("tp", "heads")),
+    Rule("tp-divides-ffn", "legal", "any", *_divides("tp", "ffn")),
+    Rule(
+        "tp-splits-kv-heads",
+        "legal",
+        "any",
+        _heads_divide,
+        lambda v: f"tp must divide or be a multiple of kv_heads ({v['kv_heads']}), got {v['tp']}",
+    ),
+    Rule("tp-divides-sequence", "legal", "any", *_divides("tp", "seq_len")),
+    Rule(
+        "sequence-parallel-needs-tp",
+        "legal",
+        "any",
+        lambda v: (np.equal(v["sequence_parallel"], 0)) | np.greater(v["tp"], 1),
+        lambda v: f"sequence_parallel needs tp above 1, got tp {v['tp']}",
+    ),
+    Rule(
+        "stages-have-layers",
+        "legal",
+        "any",
+        # The embedding and the head may each have a chunk of their own; with one chunk a rank, each has a layer.
+        lambda v: np.where(
+            np.equal(v["vpp"], 1), v["pp"] <= v["layers"], v["pp"] * v["vpp"] <= np.add(v["layers"], 2)
+        ).astype(bool),
+        lambda v: f"pp*vpp must leave a layer for every chunk ({v['layers']} layers), got pp {v['pp']}, vpp {v['vpp']}",
+    ),
+    Rule(
+        "batch-divides",
+        "legal",
+        "any",
+        _batch_divides,
+        lambda v: (
+            f"dp*micro_batch_size must divide global_batch ({v['global_batch']}), "
+            f"got {v['dp']}*{v['micro_batch_size']}; nearest: "
+            f"{nearest_divisors(int(v['dp'] * v['micro_batch_size']), int(v['global_batch']))}"
+        ),
+    ),
+    Rule(
+        "interleaving-needs-whole-groups",
+        "legal",
+        "any",
+        lambda v: np.equal(v["vpp"], 1) | (np.mod(v["num_microbatches"], v["pp"]) == 0),
+        lambda v: (
+            f"num_microbatches must be a multiple of pp ({v['pp']}) for interleaved 1F1B, got {v['num_microbatches']}"
+        ),
+    ),
+    Rule(
+        "interleaving-needs-pipeline",
+        "legal",
+        "any",
+        lambda v: np.equal(v["vpp"], 1) | np.greater(v["pp"], 1),
+        lambda v: f"vpp above 1 needs pp above 1, got vpp {v['vpp']}, pp {v['pp']}",
+    ),
+    Rule(
+        "shards-and-replicas-make-dp",
+        "legal",
+        "any",
+        lambda v: np.equal(v["dp_shard"] * v["dp_replicate"], v["dp"]),
+        lambda v: f"dp_shard*dp_replicate must be dp ({v['dp']}), got {v['dp_shard']}*{v['dp_replicate']}",
+    ),
+)
+
+
+def legal(values: Values, *ids: str) -> Any:
+    """Boolean column: true where the rules named by `ids` (all of them when none is named) are obeyed."""
+    result: Any = True
+    for rule in RULES:
+        if rule.kind == "legal" and (not ids or rule.id in ids):
+            result = np.logical_and(result, rule.holds(values))
+    return result
+
+
+def violations(values: Values) -> list[tuple[str, str]]:
+    """(id, message) of every legal rule that one configuration breaks."""
+    return [
+        (rule.id, rule.message(values)) for rule in RULES if rule.kind == "legal" and not np.all(rule.holds(values))
+    ]

@@ -1,0 +1,1 @@
+"""Arrays in, indices and a certificate out; knows no models (floor 0)."""

@@ -37,7 +37,7 @@ ZERO = Integer(0)
 
 tokens = y.micro_batch_size * y.seq_len / y.cp
 sequence_shard = 1 + y.sequence_parallel * (y.tp - 1)
-kv_heads_per_rank = Max(y.kv_heads / y.tp, 1)
+kv_heads_per_rank = Max(y.kv_heads / y.tp, 1, evaluate=False)
 query_width = y.heads * y.head_dim / y.tp
 key_value_width = 2 * kv_heads_per_rank * y.head_dim
 residual_bytes = ACTIVATION_BYTES * tokens * y.hidden

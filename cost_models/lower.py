@@ -42,7 +42,7 @@ class Lowered:
 
 
 class _NumpyPrinter(PythonCodePrinter):  # type: ignore[misc]
-    """Prints Max, Min and Piecewise as binary numpy calls: faster than numpy.select and amax over stacked copies."""
+    """Prints Max and Min as binary numpy calls: faster than amax over stacked copies."""
 
     def _print_Max(self, expression: sympy.Expr) -> str:
         return self._fold("maximum", expression)
@@ -55,19 +55,6 @@ class _NumpyPrinter(PythonCodePrinter):  # type: ignore[misc]
         for other in rest:
             first = f"{name}({first}, {other})"
         return first
-
-    def _print_Piecewise(self, expression: sympy.Piecewise) -> str:
-        *conditional, (default, _) = expression.args
-        text = self._print(default)
-        for value, condition in reversed(conditional):
-            text = f"where({self._print(condition)}, {self._print(value)}, {text})"
-        return str(text)
-
-    def _print_And(self, expression: sympy.And) -> str:
-        return "(" + " & ".join(f"({self._print(argument)})" for argument in expression.args) + ")"
-
-    def _print_Or(self, expression: sympy.Or) -> str:
-        return "(" + " | ".join(f"({self._print(argument)})" for argument in expression.args) + ")"
 
     def _print_ceiling(self, expression: sympy.Expr) -> str:
         return f"ceil({self._print(expression.args[0])})"
@@ -83,6 +70,7 @@ def lower(outputs: Mapping[str, Any], functions: Mapping[str, Callable[..., Any]
     Raises LoweringError when an expression applies an operator that is not bound.
     """
     expressions = [sympy.sympify(expression) for expression in outputs.values()]
+    functions = {"at_least": _at_least, **functions}
     _check_bound(expressions, functions)
     inputs = tuple(sorted({str(symbol) for expression in expressions for symbol in expression.free_symbols}))
     names = sympy.numbered_symbols("_shared")
@@ -91,14 +79,7 @@ def lower(outputs: Mapping[str, Any], functions: Mapping[str, Callable[..., Any]
     lines = [f"    {symbol} = {printer.doprint(value)}" for symbol, value in shared]
     results = ", ".join(printer.doprint(expression) for expression in reduced)
     source = "\n".join([f"def _lowered({', '.join(inputs)}):", *lines, f"    return ({results},)"])
-    namespace: dict[str, Any] = {
-        "maximum": np.maximum,
-        "minimum": np.minimum,
-        "where": np.where,
-        "ceil": np.ceil,
-        "sqrt": np.sqrt,
-        **functions,
-    }
+    namespace: dict[str, Any] = {"maximum": np.maximum, "minimum": np.minimum, "ceil": np.ceil, **functions}
     exec(compile(source, "<lowered cost expressions>", "exec"), namespace)
     operations = sum(int(value.count_ops()) for value in itertools.chain((v for _, v in shared), reduced))
     return Lowered(inputs, tuple(outputs), operations, source, namespace["_lowered"])
@@ -112,3 +93,8 @@ def _check_bound(expressions: list[Any], functions: Mapping[str, Callable[..., A
     if unbound:
         msg = f"operators {unbound} are not bound to a hardware profile; bound are {sorted(functions)}"
         raise LoweringError(msg)
+
+
+def _at_least(value: Any, limit: Any) -> Any:
+    """1.0 where `value` is `limit` or more, else 0.0."""
+    return np.greater_equal(value, limit).astype(np.float64)

@@ -7,10 +7,11 @@ optimizer step (states and temporaries, no activations).
 
 from typing import Any
 
-from sympy import Max, Piecewise
+from sympy import Max
 
 from cost_models import symbols as y
 from cost_models.layers import ACTIVATION_BYTES, Block, kv_heads_per_rank, residual_bytes, sequence_shard, tokens
+from cost_models.operators import at_least
 from cost_models.specs.model import ModelSpec
 from cost_models.specs.recipe import FrameworkRecipe
 
@@ -123,14 +124,15 @@ def stage_bytes(
     buffers = PIPELINE_BUFFERS * part["boundary_bytes"] * y.pipelined
     optimizer = recipe.optimizer_temporary_bytes * parameters / (1 + y.shard_optimizer * (y.dp_shard - 1))
     passes = activations + buffers + Max(workspace, logits, evaluate=False)
-    in_passes = passes >= optimizer
+    in_passes = at_least(passes, optimizer)
+    in_loss = at_least(logits, workspace)
     causes: dict[str, Expr] = {
         **states,
-        "activations": Piecewise((activations, in_passes), (0, True)),
+        "activations": in_passes * activations,
         "gathered_parameters": gathered,
-        "logits_and_loss": Piecewise((logits, in_passes & (logits >= workspace)), (0, True)),
-        "workspace": Piecewise((optimizer, ~in_passes), (workspace, workspace > logits), (0, True)),
-        "pipeline_buffers": Piecewise((buffers, in_passes), (0, True)),
+        "logits_and_loss": in_passes * in_loss * logits,
+        "workspace": in_passes * (1 - in_loss) * workspace + (1 - in_passes) * optimizer,
+        "pipeline_buffers": in_passes * buffers,
     }
     allocated = sum(states.values()) + gathered + Max(passes, optimizer, evaluate=False)
     return _with_overheads(causes, allocated, recipe, context_bytes)
@@ -155,7 +157,7 @@ def _workspace_bytes(parameters: Expr, largest: Expr, recipe: FrameworkRecipe, p
 
     A recomputed layer is restored whole; sharded gradients exist unsharded for a chunk (ZeRO-2) or a unit (ZeRO-3).
     """
-    restored = Piecewise((part["layer_restored_bytes"], y.recompute_layers > 0), (0, True))
+    restored = at_least(y.recompute_layers, 1) * part["layer_restored_bytes"]
     chunk = parameters / y.vpp
     unsharded = y.shard_gradients * ((1 - y.shard_weights) * chunk + y.shard_weights * largest)
     return part["layer_workspace_bytes"] + restored + recipe.gradient_bytes * unsharded

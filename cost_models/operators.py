@@ -1,7 +1,7 @@
 """The opaque operators of a cost expression: hardware-free names that a profile binds to seconds when it is lowered.
 
 Each is a sympy Function of symbolic sizes; `kernels.bind` and `communication.bind` give the numpy bodies.
-All return seconds.
+All return seconds, but for `at_least`, which only chooses.
 """
 
 from sympy import Function
@@ -9,6 +9,7 @@ from sympy import Function
 __all__ = [
     "all_gather_s",
     "all_reduce_s",
+    "at_least",
     "attention_backward_s",
     "attention_forward_s",
     "elementwise_s",
@@ -37,3 +38,5 @@ reduce_scatter_s = Function("reduce_scatter_s")
 all_reduce_s = Function("all_reduce_s")
 # overlapped(compute seconds, communication seconds): when both run beside each other.
 overlapped_s = Function("overlapped_s")
+# at_least(a, b): 1 where a >= b, else 0. A Piecewise would say the same and cost sympy a second to build.
+at_least = Function("at_least")

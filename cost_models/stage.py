@@ -180,7 +180,7 @@ def _first(part: dict[str, Symbol], recipe: FrameworkRecipe) -> Expr:
     gathers = y.shard_optimizer if recipe.overlap_parameter_gather else y.shard_weights
     once = gathers * (1 - y.shard_weights * y.reshard)
     opening = Max(part["layer_gather_s"], y.has_embedding * part["embedding_gather_s"], evaluate=False)
-    later = Max(y.layers - 1 + y.has_embedding, 0) * _hidden(part["layer_forward_s"], part["layer_gather_s"])
+    later = Max(y.layers - 1 + y.has_embedding, 0, evaluate=False) * _hidden(part["layer_forward_s"], part["layer_gather_s"])
     later += y.has_head * _hidden(part["head_forward_s"], part["head_gather_s"])
     return gathers * opening + once * later
 
@@ -200,7 +200,7 @@ def _last(part: dict[str, Symbol], recipe: FrameworkRecipe) -> Expr:
         return part[f"{unit}_input_grad_s"] + part[f"{unit}_weight_grad_s"]
 
     closing = y.has_embedding * reduce("embedding") + (1 - y.has_embedding) * reduce("layer")
-    earlier = Max(y.layers - 1 + y.has_embedding, 0) * _hidden(backward("layer"), reduce("layer"))
+    earlier = Max(y.layers - 1 + y.has_embedding, 0, evaluate=False) * _hidden(backward("layer"), reduce("layer"))
     earlier += y.has_head * _hidden(backward("head"), reduce("head"))
     return closing + once * earlier
 

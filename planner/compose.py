@@ -36,6 +36,8 @@ __all__ = ["TIME_BAND", "document"]
 # How far predictions of dense models lie off for frameworks that nobody calibrated to; see docs/cost_model.md.
 TIME_BAND = 0.10
 METHOD = "best-first bounds, dynamic program, cutting planes (PuLP, HiGHS), replayed schedules"
+# Relative rounding of a gap whose bound is the cutoff itself.
+ROUNDING = 1e-9
 # Below this, a rank's seconds are rounding.
 NEGLIGIBLE = 1e-12
 
@@ -175,7 +177,7 @@ def _time_breakdown(best: Candidate, chosen: Rows) -> dict[str, float]:
 def _certificate(search: Search, best: Candidate) -> Certificate:
     bound_s = search.bound_s
     gap = 1.0 - bound_s / best.objective_s
-    proven = gap <= search.request.gap and not search.limit_reached
+    proven = gap <= search.request.gap + ROUNDING and not search.limit_reached
     return Certificate(
         status="OPTIMAL" if proven else "FEASIBLE",
         objective_s=best.objective_s,

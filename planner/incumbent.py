@@ -30,7 +30,7 @@ class Candidate:
     @property
     def mesh(self) -> tuple[int, ...]:
         """The degrees that alternatives differ in."""
-        return tuple(self.pipeline.layout[name] for name in ("tp", "cp", "pp", "dp"))
+        return tuple(self.pipeline.layout[name] for name in ("tp", "pp", "dp"))
 
     def preference(self) -> tuple[float, ...]:
         """Ties break by less recompute, lower peak, smaller tp, smaller pp, then the layout's columns in order."""

@@ -55,7 +55,7 @@ def live_counts(schedule: str, pp: int, vpp: int, num_microbatches: int) -> Live
     return Live(vectors.sum(axis=2).max(axis=1), wide, vectors[:, :, 0].max(axis=1), vectors[:, :, -1].max(axis=1))
 
 
-def positions(layouts: Columns, lower: NDArray[np.int64], upper: NDArray[np.int64]) -> Rows:
+def positions(lower: NDArray[np.int64], upper: NDArray[np.int64]) -> Rows:
     """Rows (layout, position, layers): every number of layers in the window of every position."""
     counts = np.maximum(upper - lower + 1, 0)
     layout, position = np.nonzero(counts)

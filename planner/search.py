@@ -168,11 +168,28 @@ def tightened(search: Search, candidate: Candidate) -> Candidate:
 
 
 def neighbours(search: Search) -> None:
-    """None; evenly split plans of other meshes near the best one are replayed, to be told as alternatives."""
-    wanted = search.unexplored_meshes(NEIGHBOURS)
-    if not len(wanted["pp"]):
+    """None; evenly split plans of the meshes next in the order of bounds are replayed, to be told as alternatives."""
+    layouts = _next_meshes(search)
+    if not len(layouts["pp"]):
         return
-    for pipeline in costed(search, wanted, evenly=True):
+    for pipeline in costed(search, layouts, evenly=True):
         solution = minimum_cost(pipeline.chain)
         if solution.feasible:
             search.add(replayed(Candidate(pipeline, solution.choice, -inf)), proven=False)
+
+
+def _next_meshes(search: Search) -> Columns:
+    """The layout of least bound that can fit on each of the first meshes that nothing was replayed on."""
+    model = search.model
+    meshes = space.meshes(model.request)
+    tried = {candidate.mesh for candidate in search.tried}
+    fresh = np.array([mesh not in tried for mesh in zip(*(meshes[name].tolist() for name in ("tp", "pp", "dp")))])
+    meshes = take(meshes, fresh)
+    nearest = np.argsort(bounds.mesh_bounds(model, meshes), kind="stable")[:NEIGHBOURS]
+    layouts = space.layouts(model.request, take(meshes, nearest))
+    span, everything = bounds.layout_bounds(model, layouts)
+    layouts = take({**layouts, "bound_s": span, "global_bound_s": everything}, np.argsort(span, kind="stable"))
+    _, least = bounds.least_memory(model, layouts)
+    layouts = take(layouts, least["device_bytes"] * (1.0 + options.MARGIN) <= model.request.capacity_bytes)
+    _, first = np.unique(np.column_stack([layouts[name] for name in ("tp", "pp", "dp")]), axis=0, return_index=True)
+    return take(layouts, np.sort(first))

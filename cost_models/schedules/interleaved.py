@@ -44,10 +44,11 @@ def actions(p: int, v: int, m: int) -> ActionTable:
 
 
 def closed_form_s(m: int | IntArray, times: StageTimes) -> FloatArray:
-    """[...] seconds of the step: exact for equal stages and chunks and hops up to t / (2 v), an estimate otherwise.
+    """[...] seconds of the step: exact for equal stages and chunks, an estimate otherwise.
 
-    m * max t + (p - 1) * t / v, the 2 (p v - 1) hops of one micro-batch through all stages, and what of first and last
-    outlasts the way to its rank.
+    m * max t + (p - 1) * t / v, what of first and last outlasts the way to its rank, and the 2 (p v - 1) hops of one
+    micro-batch through all stages. A hop longer than the forward or the backward of a chunk costs more than that: the
+    warm-up is then too short to hide it.
     """
     work_s = times.work_s
     slowest = work_s.max(axis=-1)

@@ -19,13 +19,20 @@ def gib(amount_bytes: float) -> str:
     return f"{amount_bytes / GIB:.1f}"
 
 
+def digits(value: float) -> str:
+    """A number with four digits, more before the point when it has them: `0.1392`, `15.62`, `123,457`."""
+    value = float(f"{value:.4g}") if abs(value) < 1e4 else value
+    return f"{value:,.{max(0, 4 - len(str(int(value))))}f}"
+
+
 def duration(time_s: float) -> str:
     """A time with four digits and its unit: `15.62 s`, `139.2 ms`."""
-    if time_s >= 1 or time_s == 0:
-        return f"{_four_digits(time_s)} s"
-    if time_s >= 1e-3:
-        return f"{_four_digits(time_s * 1e3)} ms"
-    return f"{_four_digits(time_s * 1e6)} us"
+    rounded_s = float(f"{time_s:.4g}")  # 999.96 ms is 1.000 s
+    if rounded_s >= 1 or rounded_s == 0:
+        return f"{digits(time_s)} s"
+    if rounded_s >= 1e-3:
+        return f"{digits(time_s * 1e3)} ms"
+    return f"{digits(time_s * 1e6)} us"
 
 
 def percent(fraction: float, decimals: int = 1) -> str:
@@ -87,8 +94,3 @@ def short_modules(text: str) -> str:
 def short_offload(parts: Offload) -> str:
     """What a stage keeps on the host, for a table: `OO 50% AO 25%`, or nothing."""
     return " ".join(f"{SHORT_OFFLOAD[name]} {100 * fraction:.0f}%" for name, fraction in parts if fraction > 0)
-
-
-def _four_digits(value: float) -> str:
-    digits_before = len(str(int(value)))
-    return f"{value:,.{max(0, 4 - digits_before)}f}"

@@ -8,7 +8,7 @@ from rich.table import Table
 
 from planner.document import Parallelism, PlanDocument, Stage, recompute_summary, zero_summary
 from planner.report import quantities
-from planner.report.quantities import gib, percent, words
+from planner.report.quantities import digits, gib, percent, words
 
 # Causes of memory that a stage's row adds up, so that it fits into 80 columns.
 MEMORY_GROUPS = {
@@ -20,6 +20,8 @@ MEMORY_GROUPS = {
 }
 BAR_WIDTH = 10
 COMFORTABLE_WIDTH = 100
+
+Columns = dict[str, Callable[[Stage], str]]
 
 
 def alternatives_table(document: PlanDocument, width: int) -> Table:
@@ -43,10 +45,10 @@ def alternatives_table(document: PlanDocument, width: int) -> Table:
 
     step_s, peak_bytes = document.predicted.step_time_s, document.predicted.peak_memory_bytes.device
     zero = zero_summary(document.stages)
-    add(best, zero, recompute, f"{step_s:.4g}", "", "", gib(peak_bytes), style="bold")
+    add(best, zero, recompute, digits(step_s), "", "", gib(peak_bytes), style="bold")
     for other in document.alternatives:
         slower, tie = f"{100 * other.slower_by:+.1f} %", "tie" * other.tie
-        step = f"{other.step_time_s:.4g}"
+        step = digits(other.step_time_s)
         add(other.parallelism, other.zero_stage, other.recompute, step, slower, tie, gib(other.device_bytes))
     return table
 
@@ -54,14 +56,17 @@ def alternatives_table(document: PlanDocument, width: int) -> Table:
 def stages_table(stages: tuple[Stage, ...], width: int) -> Table:
     """Layers, times of a micro-batch and memory of each stage; neighbours that read the same share a row."""
     knobs = _knob_columns(stages)
+    crowded = width < COMFORTABLE_WIDTH and "offload" in knobs
+    figures = {**_time_columns(crowded), **_memory_columns()}
     table = _table(width)
     table.add_column("stage", no_wrap=True)
     table.add_column("layers", justify="right", no_wrap=True)
     for name in knobs:
         table.add_column(name)
-    for name in ("fwd ms", "bwd ms", *MEMORY_GROUPS, "GiB"):
+    for name in figures:
         table.add_column(name, justify="right", no_wrap=True)
-    rows = [_stage_row(stage, knobs) for stage in stages]
+    columns = (_layers, *knobs.values(), *figures.values())
+    rows = [tuple(column(stage) for column in columns) for stage in stages]
     for row, ranks in groupby(range(len(rows)), key=rows.__getitem__):
         table.add_row(_span(list(ranks)), *row)
     return table
@@ -96,9 +101,15 @@ def _degree_columns(layouts: list[Parallelism]) -> dict[str, str]:
     return {**always, **used, "DP": "dp", "MBS": "micro_batch_size", "M": "num_microbatches", **schedules}
 
 
-def _knob_columns(stages: tuple[Stage, ...]) -> dict[str, Callable[[Stage], str]]:
+def _layers(stage: Stage) -> str:
+    """The number of layers, with E for the embedding and H for the head."""
+    ends = "E" * stage.has_embedding + "H" * stage.has_head
+    return f"{ends} {stage.layers}".strip()
+
+
+def _knob_columns(stages: tuple[Stage, ...]) -> Columns:
     """Heading to text of the memory knobs worth a column: what differs, or is not told whole above the table."""
-    knobs: dict[str, Callable[[Stage], str]] = {}
+    knobs: Columns = {}
     if len({stage.zero_stage for stage in stages}) > 1:
         knobs["ZeRO"] = lambda stage: str(stage.zero_stage)
     if any(stage.recompute.set for stage in stages):
@@ -108,18 +119,31 @@ def _knob_columns(stages: tuple[Stage, ...]) -> dict[str, Callable[[Stage], str]
     return knobs
 
 
-def _stage_row(stage: Stage, knobs: dict[str, Callable[[Stage], str]]) -> tuple[str, ...]:
-    predicted = stage.predicted
-    causes = dict(predicted.memory_bytes.items())
-    ends = "E" * stage.has_embedding + "H" * stage.has_head
-    return (
-        f"{ends} {stage.layers}".strip(),
-        *(knob(stage) for knob in knobs.values()),
-        f"{1e3 * predicted.forward_s:.4g}",
-        f"{1e3 * (predicted.input_grad_s + predicted.weight_grad_s):.4g}",
-        *(gib(sum(causes[cause] for cause in group)) for group in MEMORY_GROUPS.values()),
-        gib(predicted.device_bytes),
-    )
+def _time_columns(crowded: bool) -> Columns:
+    """Heading to text of the times of a micro-batch, in one column where there is no room for two."""
+
+    def forward_s(stage: Stage) -> float:
+        return stage.predicted.forward_s
+
+    def backward_s(stage: Stage) -> float:
+        return stage.predicted.input_grad_s + stage.predicted.weight_grad_s
+
+    if crowded:
+        return {"ms": lambda stage: digits(1e3 * (forward_s(stage) + backward_s(stage)))}
+    return {
+        "fwd ms": lambda stage: digits(1e3 * forward_s(stage)),
+        "bwd ms": lambda stage: digits(1e3 * backward_s(stage)),
+    }
+
+
+def _memory_columns() -> Columns:
+    """Heading to text of the groups of memory and of their sum, GiB."""
+
+    def column(causes: tuple[str, ...]) -> Callable[[Stage], str]:
+        return lambda stage: gib(sum(getattr(stage.predicted.memory_bytes, cause) for cause in causes))
+
+    groups = {name: column(causes) for name, causes in MEMORY_GROUPS.items()}
+    return {**groups, "GiB": lambda stage: gib(stage.predicted.device_bytes)}
 
 
 def _span(ranks: list[int]) -> str:

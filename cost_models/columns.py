@@ -39,8 +39,17 @@ def evaluate_distinct(
     depend on few of a candidate's fields.
     """
     names = [name for name in lowered.inputs if name in columns]
-    key = np.column_stack([np.broadcast_to(np.asarray(columns[name], dtype=np.float64), (rows,)) for name in names])
-    distinct, inverse = np.unique(key, axis=0, return_inverse=True)
-    few = {name: distinct[:, index] for index, name in enumerate(names)}
-    values = evaluate(lowered, {**constants, **few}, len(distinct))
-    return {name: column[inverse.reshape(-1)] for name, column in values.items()}
+    first, inverse = _distinct_rows([np.broadcast_to(np.asarray(columns[name]), (rows,)) for name in names])
+    few = {name: np.broadcast_to(np.asarray(columns[name]), (rows,))[first] for name in names}
+    values = evaluate(lowered, {**constants, **few}, len(first))
+    return {name: column[inverse] for name, column in values.items()}
+
+
+def _distinct_rows(columns: list[Array]) -> tuple[Array, Array]:
+    """The first of each set of equal rows, and of which set each row is; one-dimensional sorts, column by column."""
+    code = np.zeros(len(columns[0]), dtype=np.int64)
+    for column in columns:
+        values, number = np.unique(column, return_inverse=True)
+        _, code = np.unique(code * len(values) + number, return_inverse=True)
+    _, first = np.unique(code, return_index=True)
+    return first, code

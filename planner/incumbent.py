@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from planner.pipeline import Pipeline
 from planner.predict import CostModel
 from planner.request import Progress
+from planner.space import MESH
 
 __all__ = ["Candidate", "Search"]
 
@@ -30,7 +31,7 @@ class Candidate:
     @property
     def mesh(self) -> tuple[int, ...]:
         """The degrees that alternatives differ in."""
-        return tuple(self.pipeline.layout[name] for name in ("tp", "pp", "dp"))
+        return tuple(self.pipeline.layout[name] for name in MESH)
 
     def preference(self) -> tuple[float, ...]:
         """Ties break by less recompute, lower peak, smaller tp, smaller pp, then the layout's columns in order."""

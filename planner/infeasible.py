@@ -8,7 +8,7 @@ from planner.document import MEMORY_CAUSES
 from planner.errors import InfeasibleError
 from planner.incumbent import Search
 from planner.options import MARGIN
-from planner.space import take
+from planner.predict import LayoutCosts
 
 __all__ = ["explain_infeasible"]
 
@@ -22,13 +22,13 @@ def explain_infeasible(search: Search) -> InfeasibleError:
     if not len(layouts["pp"]):
         scope = f"the {request.schedule} schedule" if request.schedule else "this batch and model"
         return InfeasibleError(f"no layout of {request.cluster.gpus} GPUs is legal for {scope}")
-    rows, least = bounds.least_memory(search.model, layouts)
-    nearest = int(np.argmin(least["device_bytes"]))
-    row = int(rows["layout"][nearest])
-    layout = {name: int(column[row]) for name, column in take(layouts, [row]).items() for column in [layouts[name]]}
-    needed, capacity = float(least["device_bytes"][nearest]) * (1.0 + MARGIN), request.capacity_bytes
+    costs = LayoutCosts.of(search.model, layouts)
+    nearest = int(np.argmin(bounds.least_memory(search.model, costs)["device_bytes"]))
+    least = {name: float(v[0]) for name, v in bounds.least_memory(search.model, costs.take([nearest]), "all").items()}
+    layout = {name: int(column[nearest]) for name, column in layouts.items()}
+    needed, capacity = least["device_bytes"] * (1.0 + MARGIN), request.capacity_bytes
     degrees = ", ".join(f"{name} {layout[name]}" for name in ("tp", "pp", "vpp", "dp", "micro_batch_size"))
-    causes = sorted(((float(least[cause][nearest]), cause) for cause in MEMORY_CAUSES), reverse=True)
+    causes = sorted(((least[cause], cause) for cause in MEMORY_CAUSES), reverse=True)
     filled = ", ".join(f"{cause.replace('_', ' ')} {format_bytes(size)}" for size, cause in causes[:LARGEST_CAUSES])
     return InfeasibleError(
         f"nothing fits: a GPU has {format_bytes(capacity)} usable and the smallest layout needs at least "

@@ -23,7 +23,7 @@ __all__ = ["MARGIN", "Live", "live_counts", "positions", "stage_options", "stage
 MARGIN = 0.06
 FULL = RECOMPUTE_SETS.index(("full",))
 # Live counts settle once the pipeline is full: more micro-batches than this many times pp change nothing.
-SETTLED = 4
+SETTLED = 3
 
 Rows = dict[str, NDArray[Any]]
 

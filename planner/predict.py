@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,7 @@ from cost_models.columns import evaluate, evaluate_distinct
 from cost_models.lower import Lowered, lower
 from cost_models.symbols import RECOMPUTE_FLAGS
 from planner.request import PlanRequest
-from planner.space import RECOMPUTE_SETS, ZERO_MODES
+from planner.space import RECOMPUTE_SETS, ZERO_MODES, take
 
 __all__ = ["MICRO_BATCH_OUTPUTS", "OUTPUTS", "TIME_OUTPUTS", "CostModel", "LayoutCosts", "padded_vocab"]
 
@@ -96,6 +96,11 @@ class CostModel:
         rows = len(columns["tp"])
         return evaluate_distinct(self._micro_batch, columns, rows, {**self.constants, **flags})
 
+    def unit_s(self, layouts: Mapping[str, NDArray[Any]], unit: str) -> Array:
+        """Least seconds of one micro-batch in a unit (layer, embedding, head): no recompute, no state exchange."""
+        costs = self.micro_batch(layouts)
+        return np.asarray(sum(costs[f"{unit}_{part}"] for part in MICRO_BATCH_OUTPUTS))
+
     def exchange(self, layouts: Mapping[str, NDArray[Any]]) -> dict[str, Array]:
         """Costs of gathering parameters and reducing gradients, and parameters on one rank, for each layout."""
         columns = self._with_vocab(layouts)
@@ -119,17 +124,45 @@ class CostModel:
 
 
 class LayoutCosts:
-    """The dear costs of a table of layouts: one column a cost, one row a layout (and a recompute set)."""
+    """The dear costs of a table of layouts: one row a layout, one column a recompute set where it matters."""
 
     def __init__(
-        self, model: CostModel, layouts: Mapping[str, NDArray[Any]], sets: Sequence[int] = range(len(RECOMPUTE_SETS))
+        self,
+        layouts: Mapping[str, NDArray[Any]],
+        micro_batch: Mapping[str, Array],
+        exchange: Mapping[str, Array],
     ) -> None:
         self.layouts = layouts
-        per_set = [model.micro_batch(layouts, index) for index in sets]
-        self.micro_batch = {name: np.stack([costs[name] for costs in per_set], axis=1) for name in per_set[0]}
-        self.exchange = model.exchange(layouts)
-        several = [layouts[name] > 1 for name in ("tp", "cp", "pp", "dp_shard", "dp_replicate")]
-        self.communicators = np.sum([*several, layouts["world"] > 1], axis=0)
+        self.micro_batch = micro_batch
+        self.exchange = exchange
+
+    @classmethod
+    def of(cls, model: CostModel, layouts: Mapping[str, NDArray[Any]]) -> Self:
+        """The costs of some layouts."""
+        per_set = [model.micro_batch(layouts, index) for index in range(len(RECOMPUTE_SETS))]
+        micro_batch = {name: np.stack([costs[name] for costs in per_set], axis=1) for name in per_set[0]}
+        return cls(layouts, micro_batch, model.exchange(layouts))
+
+    def __len__(self) -> int:
+        return len(self.layouts["pp"])
+
+    def take(self, rows: Any) -> "LayoutCosts":
+        """The costs of some of the layouts."""
+        return LayoutCosts(take(self.layouts, rows), take(self.micro_batch, rows), take(self.exchange, rows))
+
+    @cached_property
+    def unit_s(self) -> dict[str, Array]:
+        """Least seconds of one micro-batch in a layer, the embedding and the head: forward, backward, no recompute."""
+        return {
+            unit: np.sum([self.micro_batch[f"{unit}_{part}"][:, 0] for part in MICRO_BATCH_OUTPUTS], axis=0)
+            for unit in ("layer", "embedding", "head")
+        }
+
+    @cached_property
+    def communicators(self) -> NDArray[Any]:
+        """Process groups of more than one rank that a rank is in."""
+        several = [self.layouts[name] > 1 for name in ("tp", "cp", "pp", "dp_shard", "dp_replicate", "world")]
+        return np.asarray(np.sum(several, axis=0))
 
     def gather(self, inputs: tuple[str, ...], rows: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         """The columns that a stage expression reads, for rows that name a layout, a ZeRO mode and a recompute set."""

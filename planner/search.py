@@ -21,7 +21,7 @@ from planner.infeasible import explain_infeasible
 from planner.pipeline import Pipeline
 from planner.predict import CostModel, LayoutCosts
 from planner.request import PlanRequest, Progress
-from planner.space import Columns, take
+from planner.space import take
 from solver.assignment import Path
 from solver.cutting_planes import cutting_planes
 from solver.dynamic_program import minimum_cost
@@ -31,8 +31,8 @@ __all__ = ["plan"]
 # Layouts costed together: enough to keep numpy busy, few enough that a better incumbent helps the next ones.
 FIRST_BATCH, LARGEST_BATCH = 8, 64
 MESHES_AT_ONCE = 64
-# Meshes that are looked at, beyond those that the proof needed, for alternatives to tell.
-NEIGHBOURS = 32
+# Layouts costed on each neighbouring mesh for an alternative to tell.
+LAYOUTS_NEARBY = 16
 
 
 def plan(request: PlanRequest, progress: Callable[[Progress], None] | None = None) -> PlanDocument:
@@ -44,8 +44,8 @@ def plan(request: PlanRequest, progress: Callable[[Progress], None] | None = Non
     search = Search(CostModel(request), progress)
     try:
         seed(search)
-        for layouts in best_first(search):
-            for pipeline in costed(search, layouts):
+        for costs in best_first(search):
+            for pipeline in costed(search, costs):
                 candidate = bounded(search, pipeline)
                 if candidate is not None:
                     search.add(replayed(candidate))
@@ -64,8 +64,8 @@ def plan(request: PlanRequest, progress: Callable[[Progress], None] | None = Non
 
 def seed(search: Search) -> None:
     """None; the first feasible layouts, split evenly, give an incumbent to prune with. They prove nothing."""
-    for layouts in best_first(search):
-        for pipeline in costed(search, layouts, evenly=True):
+    for costs in best_first(search):
+        for pipeline in costed(search, costs, evenly=True):
             solution = minimum_cost(pipeline.chain)
             if solution.feasible:
                 search.add(replayed(Candidate(pipeline, solution.choice, -inf)), proven=False)
@@ -74,7 +74,7 @@ def seed(search: Search) -> None:
     search.start_over()
 
 
-def best_first(search: Search) -> Iterator[Columns]:
+def best_first(search: Search) -> Iterator[LayoutCosts]:
     """Batches of layouts in the order of their bounds, until no bound is left under the cutoff."""
     model = search.model
     meshes = space.meshes(model.request)
@@ -84,48 +84,56 @@ def best_first(search: Search) -> Iterator[Columns]:
         some = order[start : start + MESHES_AT_ONCE]
         if search.limit_reached or search.pruned(float(floor[some[0]])):
             return
-        yield from _batches(search, space.layouts(model.request, take(meshes, some)))
+        yield from _batches(search, LayoutCosts.of(model, space.layouts(model.request, take(meshes, some))))
 
 
-def _batches(search: Search, layouts: Columns) -> Iterator[Columns]:
+def _batches(search: Search, costs: LayoutCosts) -> Iterator[LayoutCosts]:
     """Batches of the layouts that can fit, in the order of their bounds, growing in size."""
-    search.seen(len(layouts["pp"]))
-    span, everything = bounds.layout_bounds(search.model, layouts)
-    layouts = take({**layouts, "bound_s": span, "global_bound_s": everything}, span < search.cutoff_s)
-    search.drop("bound", len(span) - len(layouts["pp"]), search.cutoff_s)
-    if not len(layouts["pp"]):
-        return
-    layouts = take(layouts, np.argsort(layouts["bound_s"], kind="stable"))
+    search.seen(len(costs))
+    promising = _in_order(search, costs)
+    search.drop("bound", len(costs) - len(promising), search.cutoff_s)
     start, size = 0, FIRST_BATCH
-    while start < len(layouts["pp"]) and not search.limit_reached:
-        if search.pruned(float(layouts["bound_s"][start]), len(layouts["pp"]) - start):
+    while start < len(promising) and not search.limit_reached:
+        if search.pruned(float(promising.layouts["bound_s"][start]), len(promising) - start):
             return
-        batch = take(layouts, slice(start, start + size))
-        _, least = bounds.least_memory(search.model, batch)
-        fits = least["device_bytes"] * (1.0 + options.MARGIN) <= search.request.capacity_bytes
-        search.drop("memory", int(np.sum(~fits)))
-        if fits.any():
-            yield take(batch, fits)
+        batch = promising.take(slice(start, start + size))
+        fitting = can_fit(search, batch)
+        search.drop("memory", len(batch) - len(fitting))
+        if len(fitting):
+            yield fitting
         start, size = start + size, min(2 * size, LARGEST_BATCH)
 
 
-def costed(search: Search, layouts: Columns, *, evenly: bool = False) -> Iterator[Pipeline]:
+def _in_order(search: Search, costs: LayoutCosts) -> LayoutCosts:
+    """The layouts whose bound is under the cutoff, in the order of their bounds, which become columns of them."""
+    step, everything = bounds.layout_bounds(search.model, costs)
+    costs.layouts.update(bound_s=step, global_bound_s=everything)
+    order = np.argsort(step, kind="stable")
+    return costs.take(order[step[order] < search.cutoff_s])
+
+
+def can_fit(search: Search, costs: LayoutCosts) -> LayoutCosts:
+    """The layouts whose least memory fits."""
+    least = bounds.least_memory(search.model, costs)["device_bytes"]
+    return costs.take(least * (1.0 + options.MARGIN) <= search.request.capacity_bytes)
+
+
+def costed(search: Search, costs: LayoutCosts, *, evenly: bool = False) -> Iterator[Pipeline]:
     """The pipelines of a batch of layouts that fit: every stage has options, with their seconds and bytes.
 
     Stages hold any number of layers that the cutoff allows, or with `evenly` about an even share.
     """
     model = search.model
-    budget = bounds.even_budget_s(model, layouts) if evenly else search.cutoff_s - layouts["global_bound_s"]
-    lower, upper, possible = bounds.window(model, layouts, budget)
+    budget = bounds.even_budget_s(model, costs) if evenly else search.cutoff_s - costs.layouts["global_bound_s"]
+    lower, upper, possible = bounds.window(model, costs, budget)
     search.drop("bound", int(np.sum(~possible)), search.cutoff_s)
-    costs = LayoutCosts(model, layouts)
     rows = options.positions(lower, upper)
     fitting = options.stage_options(model, costs, rows)
-    search.visited(len(layouts["pp"]), len(rows["layout"]))
-    edges = np.searchsorted(fitting["layout"], np.arange(len(layouts["pp"]) + 1))
+    search.visited(len(costs), len(rows["layout"]))
+    edges = np.searchsorted(fitting["layout"], np.arange(len(costs) + 1))
     for index, (start, end) in enumerate(pairwise(edges.tolist())):
         part = take(fitting, slice(start, end))
-        if len(np.unique(part["position"])) == layouts["pp"][index]:
+        if len(np.unique(part["position"])) == costs.layouts["pp"][index]:
             yield Pipeline(model, costs, index, part)
         elif possible[index]:
             search.drop("memory", bound_s=search.cutoff_s)
@@ -168,28 +176,29 @@ def tightened(search: Search, candidate: Candidate) -> Candidate:
 
 
 def neighbours(search: Search) -> None:
-    """None; evenly split plans of the meshes next in the order of bounds are replayed, to be told as alternatives."""
-    layouts = _next_meshes(search)
-    if not len(layouts["pp"]):
+    """None; on the meshes one step from the best one, the evenly split plan of least bound is replayed, to be told."""
+    if search.best is None:
         return
-    for pipeline in costed(search, layouts, evenly=True):
+    best: dict[tuple[int, ...], Candidate] = {}
+    for pipeline in costed(search, _nearby(search), evenly=True):
         solution = minimum_cost(pipeline.chain)
         if solution.feasible:
-            search.add(replayed(Candidate(pipeline, solution.choice, -inf)), proven=False)
+            candidate = Candidate(pipeline, solution.choice, solution.bound + pipeline.global_floor_s)
+            if candidate.mesh not in best or candidate.bound_s < best[candidate.mesh].bound_s:
+                best[candidate.mesh] = candidate
+    for candidate in best.values():
+        search.add(replayed(candidate), proven=False)
 
 
-def _next_meshes(search: Search) -> Columns:
-    """The layout of least bound that can fit on each of the first meshes that nothing was replayed on."""
+def _nearby(search: Search) -> LayoutCosts:
+    """The first layouts, in the order of their bounds, that can fit on each mesh one prime factor from the best one."""
     model = search.model
     meshes = space.meshes(model.request)
-    tried = {candidate.mesh for candidate in search.tried}
-    fresh = np.array([mesh not in tried for mesh in zip(*(meshes[name].tolist() for name in ("tp", "pp", "dp")))])
-    meshes = take(meshes, fresh)
-    nearest = np.argsort(bounds.mesh_bounds(model, meshes), kind="stable")[:NEIGHBOURS]
-    layouts = space.layouts(model.request, take(meshes, nearest))
-    span, everything = bounds.layout_bounds(model, layouts)
-    layouts = take({**layouts, "bound_s": span, "global_bound_s": everything}, np.argsort(span, kind="stable"))
-    _, least = bounds.least_memory(model, layouts)
-    layouts = take(layouts, least["device_bytes"] * (1.0 + options.MARGIN) <= model.request.capacity_bytes)
-    _, first = np.unique(np.column_stack([layouts[name] for name in ("tp", "pp", "dp")]), axis=0, return_index=True)
-    return take(layouts, np.sort(first))
+    near = space.one_factor_away(dict(zip(space.MESH, search.best.mesh, strict=True)), meshes)
+    costs = LayoutCosts.of(model, space.layouts(model.request, take(meshes, near)))
+    step, _ = bounds.layout_bounds(model, costs)
+    costs = can_fit(search, costs.take(np.argsort(step, kind="stable")))
+    mesh = np.column_stack([costs.layouts[name] for name in space.MESH])
+    _, which = np.unique(mesh, axis=0, return_inverse=True)
+    kept = [np.flatnonzero(which.reshape(-1) == index)[:LAYOUTS_NEARBY] for index in range(int(which.max(initial=-1)) + 1)]
+    return costs.take(np.concatenate(kept) if kept else np.empty(0, dtype=np.int64))

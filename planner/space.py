@@ -28,6 +28,7 @@ Columns = dict[str, NDArray[np.int64]]
 
 SCHEDULES = ("1f1b", "interleaved", "gpipe")
 RANK_ORDERS = ("tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp")
+MESH = ("tp", "pp", "dp")
 LAYOUT_FIELDS = (
     "tp",
     "sequence_parallel",
@@ -94,6 +95,16 @@ def meshes(request: PlanRequest) -> Columns:
     grid = np.meshgrid(tp, pp, dp, indexing="ij")
     columns = {name: axis.reshape(-1) for name, axis in zip(("tp", "pp", "dp"), grid, strict=True)}
     return take(columns, columns["tp"] * columns["pp"] * columns["dp"] <= cluster.gpus)
+
+
+def one_factor_away(mesh: Mapping[str, int], meshes: Columns) -> NDArray[np.bool_]:
+    """Which meshes use as many GPUs as `mesh` and differ by one prime factor moved from one degree to another."""
+    same_size = np.prod([meshes[name] for name in MESH], axis=0) == np.prod([mesh[name] for name in MESH])
+    ratios = [meshes[name] / mesh[name] for name in MESH]
+    moved = np.sum([ratio != 1.0 for ratio in ratios], axis=0) == 2
+    factor = np.max(ratios, axis=0)
+    prime = np.array([all(value % d for d in range(2, int(value**0.5) + 1)) for value in factor])
+    return np.asarray(same_size & moved & (factor == np.round(factor)) & prime)
 
 
 def layouts(request: PlanRequest, mesh: Columns) -> Columns:

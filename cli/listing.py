@@ -16,9 +16,9 @@ def print_listing(
     if as_json:
         print_json({noun: [spec.model_dump(mode="json") for spec in specs]})
         return 0
-    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="dim")
-    for heading in texts:
-        table.add_column(heading)
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
+    for index, heading in enumerate(texts):
+        table.add_column(heading, no_wrap=index == 0)
     for heading in figures:
         table.add_column(heading, justify="right", no_wrap=True)
     for cells in zip(*texts.values(), *figures.values(), strict=True):

@@ -61,6 +61,7 @@ def exchange_costs(model: ModelSpec, recipe: FrameworkRecipe) -> dict[str, Expr]
         costs[f"{unit}_reduce_s"] = sharded + replicas
         costs[f"{unit}_all_reduce_s"] = all_reduce_s(gradients, y.dp_shard * y.dp_replicate, y.dp_stride)
         costs[f"{unit}_gather_s"] = all_gather_s(recipe.parameter_gather_bytes * parameters, y.dp_shard, y.dp_stride)
+    costs["shared_parameters"] = _shared_parameters(model)
     costs["gradient_norm_reduce_s"] = all_reduce_s(GRADIENT_NORM_BYTES, y.world, 1)
     costs["tied_reduce_s"] = 0
     if model.tie_embeddings:
@@ -82,7 +83,7 @@ def stage_costs(model: ModelSpec, recipe: FrameworkRecipe, context_bytes: float)
     recompute = y.recompute_layers * part["layer_recompute_s"]
     communication = sum(holds[unit] * part[f"{unit}_communication_s"] for unit in UNITS)
     parameters = {unit: part[f"{unit}_parameters"] for unit in UNITS}
-    shared = _shared_parameters(model)
+    shared = part["shared_parameters"]
     return {
         "forward_s": forward + forward_exchange,
         "input_grad_s": input_grad + recompute + backward_exchange,

@@ -1,18 +1,23 @@
-"""Why nothing fits: the layout that comes nearest, what fills its GPU, and by how much it is over."""
+"""Why nothing fits: the layout that comes nearest, the stage that is fullest, and by how much it is over."""
+
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cost_models.specs.units import format_bytes
-from planner import bounds, space
+from planner import space
 from planner.document import MEMORY_CAUSES
 from planner.errors import InfeasibleError
 from planner.incumbent import Search
-from planner.options import MARGIN
-from planner.predict import LayoutCosts
+from planner.options import FULL, MARGIN, stage_rows, with_recompute
+from planner.predict import CostModel, LayoutCosts
+from planner.space import SCHEDULES, ZERO_MODES, Columns, take
 
 __all__ = ["explain_infeasible"]
 
 LARGEST_CAUSES = 4
+DEGREES = ("tp", "pp", "vpp", "dp", "micro_batch_size")
 
 
 def explain_infeasible(search: Search) -> InfeasibleError:
@@ -22,18 +27,57 @@ def explain_infeasible(search: Search) -> InfeasibleError:
     if not len(layouts["pp"]):
         scope = f"the {request.schedule} schedule" if request.schedule else "this batch and model"
         return InfeasibleError(f"no layout of {request.cluster.gpus} GPUs is legal for {scope}")
-    costs = LayoutCosts.of(search.model, layouts)
-    nearest = int(np.argmin(bounds.least_memory(search.model, costs)["device_bytes"]))
-    least = {name: float(v[0]) for name, v in bounds.least_memory(search.model, costs.take([nearest]), "all").items()}
-    layout = {name: int(column[nearest]) for name, column in layouts.items()}
-    needed, capacity = least["device_bytes"] * (1.0 + MARGIN), request.capacity_bytes
-    degrees = ", ".join(f"{name} {layout[name]}" for name in ("tp", "pp", "vpp", "dp", "micro_batch_size"))
-    causes = sorted(((least[cause], cause) for cause in MEMORY_CAUSES), reverse=True)
-    filled = ", ".join(f"{cause.replace('_', ' ')} {format_bytes(size)}" for size, cause in causes[:LARGEST_CAUSES])
+    row, causes = _nearest(search.model, take(layouts, _least_demanding(layouts)))
+    needed, capacity = causes["device_bytes"] * (1.0 + MARGIN), request.capacity_bytes
+    degrees = ", ".join(f"{name} {row[name]}" for name in DEGREES)
+    largest = sorted(((causes[cause], cause) for cause in MEMORY_CAUSES), reverse=True)[:LARGEST_CAUSES]
+    filled = ", ".join(f"{cause.replace('_', ' ')} {format_bytes(size)}" for size, cause in largest)
     return InfeasibleError(
-        f"nothing fits: a GPU has {format_bytes(capacity)} usable and the smallest layout needs at least "
-        f"{format_bytes(needed)} ({MARGIN:.0%} margin included), {format_bytes(needed - capacity)} too much",
-        f"that layout: {degrees}, states sharded as far as they go, every layer recomputed; on its fullest GPU: {filled}",
-        f"considered {len(layouts['pp']):,} layouts of {request.model.name} on {request.cluster.gpus} GPUs; "
+        f"nothing fits: of {len(layouts['pp']):,} layouts the least demanding still needs {format_bytes(needed)} on a "
+        f"GPU of stage {row['position']} ({MARGIN:.0%} margin included); usable are {format_bytes(capacity)}: "
+        f"{format_bytes(needed - capacity)} too much",
+        f"that layout: {degrees}, ZeRO-{row['zero_stage']}, layers split evenly, "
+        f"{'every layer' if row['recompute'] == FULL else 'nothing'} recomputed; of the stage: {filled}",
         f"not searched: {'; '.join(space.NOT_SEARCHED)}",
     )
+
+
+def _least_demanding(layouts: Columns) -> NDArray[np.bool_]:
+    """Layouts among which the least demanding one is: interleaving, GPipe and larger micro-batches only keep more."""
+    smallest = layouts["micro_batch_size"] == 1
+    plain = layouts["schedule"] == SCHEDULES.index("1f1b")
+    chosen = smallest & plain
+    return chosen if chosen.any() else np.ones_like(smallest)
+
+
+def _nearest(model: CostModel, layouts: Columns) -> tuple[dict[str, int], dict[str, float]]:
+    """The fullest stage of the layout whose fullest stage needs least, at its best options; its bytes by cause."""
+    rows = _even_stages(model, layouts)
+    costs = LayoutCosts.of(model, layouts)
+    trials = []
+    for zero in range(len(ZERO_MODES["zero_stage"])):
+        for recompute, whole in ((0, 0), (FULL, 1)):
+            trial = {**rows, "zero": np.full(len(rows["layout"]), zero)}
+            trials.append(with_recompute(trial, recompute, whole * rows["layers"]))
+    needed = np.stack([model.stages(costs, trial, "device")["device_bytes"] for trial in trials])
+    fullest = np.zeros(len(costs))
+    np.maximum.at(fullest, rows["layout"], needed.min(axis=0))
+    nearest = int(np.argmin(fullest))
+    of_layout = np.where(rows["layout"] == nearest, needed.min(axis=0), -1.0)
+    stage = int(np.argmax(of_layout))
+    best = take(trials[int(np.argmin(needed[:, stage]))], [stage])
+    causes = {name: float(column[0]) for name, column in model.stages(costs, best, "all").items()}
+    named: dict[str, Any] = {**take(layouts, nearest), **take(best, 0)}
+    named["zero_stage"] = ZERO_MODES["zero_stage"][named["zero"]]
+    return {name: int(value) for name, value in named.items()}, causes
+
+
+def _even_stages(model: CostModel, layouts: Columns) -> dict[str, NDArray[Any]]:
+    """Every stage of every layout, with an even share of the layers; the last ranks hold the rest."""
+    pp = layouts["pp"]
+    layout = np.repeat(np.arange(len(pp)), pp)
+    position = np.arange(len(layout)) - np.repeat(np.cumsum(pp) - pp, pp)
+    share, rest = np.divmod(model.request.model.layers, pp[layout])
+    # The last ranks keep fewest micro-batches alive: they can best hold a layer more.
+    layers = share + (position >= pp[layout] - rest)
+    return stage_rows(layouts, {"layout": layout, "position": position, "layers": layers})

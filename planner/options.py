@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost_models import schedules
+from cost_models.schedules.live import live_history
 from planner.predict import TIME_OUTPUTS, CostModel, LayoutCosts
 from planner.space import RECOMPUTE_SETS, SCHEDULES, ZERO_MODES, Columns, take
 from solver.pareto import front
@@ -46,13 +47,18 @@ class Live:
 def live_counts(schedule: str, pp: int, vpp: int, num_microbatches: int) -> Live:
     """Live counts of a schedule. GPipe keeps every micro-batch; the others stop growing once the pipeline is full."""
     settled = num_microbatches if schedule == "gpipe" else min(num_microbatches, SETTLED * pp)
-    vectors = schedules.live_chunks(schedule, pp, vpp, settled)
-    running = np.concatenate([np.zeros((*vectors.shape[:2], 1), dtype=np.int64), np.cumsum(vectors, axis=2)], axis=2)
-    remainder = np.arange(vpp)
-    trailing = running[:, :, vpp : vpp + 1] - running[:, :, vpp - remainder]
-    wide = trailing.max(axis=1)
-    wide[-1] = running[-1][:, remainder].max(axis=0)
-    return Live(vectors.sum(axis=2).max(axis=1), wide, vectors[:, :, 0].max(axis=1), vectors[:, :, -1].max(axis=1))
+    table = schedules.actions(schedule, pp, vpp, settled)
+    total, wide, first, last = (np.zeros((pp, *shape), dtype=np.int64) for shape in ((), (vpp,), (), ()))
+    for rank in range(pp):
+        history = live_history(table, rank)
+        running = np.cumsum(history, axis=1)
+        every = running[:, -1]
+        total[rank], first[rank], last[rank] = every.max(), history[:, 0].max(), history[:, -1].max()
+        # Chunks that are a layer wider come first on the last rank and last on all others: see space.chunk_layers.
+        leading = running[:, : vpp - 1].max(axis=0)
+        trailing = (every[:, None] - running[:, : vpp - 1][:, ::-1]).max(axis=0)
+        wide[rank, 1:] = leading if rank == pp - 1 and pp > 1 else trailing
+    return Live(total, wide, first, last)
 
 
 def positions(lower: NDArray[np.int64], upper: NDArray[np.int64]) -> Rows:

@@ -31,8 +31,8 @@ __all__ = ["plan"]
 # Layouts costed together: enough to keep numpy busy, few enough that a better incumbent helps the next ones.
 FIRST_BATCH, LARGEST_BATCH = 8, 64
 MESHES_AT_ONCE = 64
-# Layouts costed on each neighbouring mesh for an alternative to tell.
-LAYOUTS_NEARBY = 16
+# Layouts costed for each micro-batch size on a neighbouring mesh, for an alternative to tell.
+LAYOUTS_NEARBY = 2
 
 
 def plan(request: PlanRequest, progress: Callable[[Progress], None] | None = None) -> PlanDocument:
@@ -179,8 +179,11 @@ def neighbours(search: Search) -> None:
     """None; on the meshes one step from the best one, the evenly split plan of least bound is replayed, to be told."""
     if search.best is None:
         return
+    nearby = _nearby(search)
+    if not len(nearby):
+        return
     best: dict[tuple[int, ...], Candidate] = {}
-    for pipeline in costed(search, _nearby(search), evenly=True):
+    for pipeline in costed(search, nearby, evenly=True):
         solution = minimum_cost(pipeline.chain)
         if solution.feasible:
             candidate = Candidate(pipeline, solution.choice, solution.bound + pipeline.global_floor_s)
@@ -191,14 +194,14 @@ def neighbours(search: Search) -> None:
 
 
 def _nearby(search: Search) -> LayoutCosts:
-    """The first layouts, in the order of their bounds, that can fit on each mesh one prime factor from the best one."""
+    """Layouts that can fit on the meshes one prime factor from the best one: the first of each micro-batch size."""
     model = search.model
     meshes = space.meshes(model.request)
     near = space.one_factor_away(dict(zip(space.MESH, search.best.mesh, strict=True)), meshes)
     costs = LayoutCosts.of(model, space.layouts(model.request, take(meshes, near)))
     step, _ = bounds.layout_bounds(model, costs)
     costs = can_fit(search, costs.take(np.argsort(step, kind="stable")))
-    mesh = np.column_stack([costs.layouts[name] for name in space.MESH])
-    _, which = np.unique(mesh, axis=0, return_inverse=True)
+    groups = np.column_stack([costs.layouts[name] for name in (*space.MESH, "micro_batch_size")])
+    _, which = np.unique(groups, axis=0, return_inverse=True)
     kept = [np.flatnonzero(which.reshape(-1) == index)[:LAYOUTS_NEARBY] for index in range(int(which.max(initial=-1)) + 1)]
     return costs.take(np.concatenate(kept) if kept else np.empty(0, dtype=np.int64))

@@ -12,7 +12,7 @@ def live_chunks(table: ActionTable) -> IntArray:
     weight gradient included, has not ended. With `saved` [ranks, chunks] the bytes of one, the most a rank ever holds
     is `(live_chunks(table) * saved[:, None]).sum(-1).max(-1)`.
     """
-    fronts = [_maximal(_live_of(table, rank)) for rank in range(table.ranks)]
+    fronts = [_maximal(live_history(table, rank)) for rank in range(table.ranks)]
     live = np.zeros((table.ranks, max(map(len, fronts)), table.chunks), dtype=np.int64)
     for rank, front in enumerate(fronts):
         live[rank, : len(front)] = front
@@ -30,7 +30,7 @@ def peak_live(table: ActionTable) -> IntArray:
     return peak
 
 
-def _live_of(table: ActionTable, rank: int) -> IntArray:
+def live_history(table: ActionTable, rank: int) -> IntArray:
     """[forwards, chunks] live vector during each forward of the rank; between forwards it only shrinks."""
     mine = slice(int(table.rank_start[rank]), int(table.rank_start[rank + 1]))
     kind, chunk = table.kind[mine], table.chunk[mine]

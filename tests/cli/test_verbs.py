@@ -201,11 +201,18 @@ def test_a_newer_document_is_refused(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "was written by schema 2, this tool reads up to 1" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("width", ["80", "100"])
 @pytest.mark.parametrize(("verb", "name"), [("models", "llama3-70b"), ("gpus", "h100-sxm"), ("clusters", "dgx-h100")])
-def test_listings_name_the_catalog(capsys: pytest.CaptureFixture[str], verb: str, name: str) -> None:
-    """A table for people names what the JSON for programs holds in full."""
+def test_listings_name_the_catalog(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, verb: str, name: str, width: str
+) -> None:
+    """A table for people fits its window and names what the JSON for programs holds in full."""
+    monkeypatch.setenv("COLUMNS", width)
     assert run([verb]) == 0
-    assert name in capsys.readouterr().out
+    table = capsys.readouterr().out
+    assert name in table
+    assert "…" not in table
+    assert max(map(len, table.splitlines())) <= int(width)
     assert run([verb, "--json"]) == 0
     entries = json.loads(capsys.readouterr().out)[verb]
     assert name in [entry["name"] for entry in entries]

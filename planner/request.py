@@ -7,9 +7,11 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
+from cost_models import schedules
 from cost_models.specs import catalog
 from cost_models.specs.base import NonNegativeFloat, PositiveFloat, PositiveInt, Spec
 from cost_models.specs.cluster import ClusterSpec
+from cost_models.specs.errors import did_you_mean
 from cost_models.specs.gpu import GpuSpec
 from cost_models.specs.model import ModelSpec
 from cost_models.specs.profile import HardwareProfile
@@ -113,12 +115,21 @@ def build_request(
         profile=changes.applied(catalog.load_profile(hardware.cluster.gpu.name)),
         recipe=changes.applied(catalog.load_recipe(recipe or DEFAULT_RECIPE)),
         capacity_bytes=hardware.capacity_bytes,
-        schedule=schedule,
+        schedule=_known(schedule),
         gap=gap,
         time_limit_s=time_limit_s,
         top_k=top_k,
         assumptions=(*hardware.assumptions, *workload_notes, *recipe_note, *changes.sentences()),
     )
+
+
+def _known(schedule: str | None) -> str | None:
+    """The schedule as given. Raises RequestError when there is none of this name."""
+    if schedule is not None and schedule not in schedules.NAMES:
+        hint = did_you_mean(schedule, schedules.NAMES)
+        message = f"--schedule must be one of {', '.join(schedules.NAMES)}, got {schedule!r}{hint}"
+        raise RequestError(message)
+    return schedule
 
 
 def _hardware(changes: Overrides, flags: HardwareFlags) -> Hardware:

@@ -1,17 +1,16 @@
 """Seconds of collectives and pipeline hops on a cluster's tiers.
 
-A group is (ranks, stride between neighbours). In each tier it has some members inside one domain; what leaves an inner
-domain is spread over the links of the members inside it. Rings run through all tiers at once, so the slowest tier
-sets the bandwidth part; latencies add up. See docs/cost_model.md for the derivation and its sources.
+A group is (ranks, stride between neighbours). Rings run through all tiers at once, so the slowest tier sets the
+bandwidth part; latencies add up. See docs/cost_model.md for the derivation and its sources.
 """
 
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from cost_models.specs.cluster import ClusterSpec
+from cost_models.specs.cluster import ClusterSpec, NetworkTier
 from cost_models.specs.profile import HardwareProfile
 
 __all__ = ["bind", "hop_seconds", "members_by_tier"]
@@ -19,40 +18,51 @@ __all__ = ["bind", "hop_seconds", "members_by_tier"]
 Array = NDArray[np.float64]
 
 
-def members_by_tier(cluster: ClusterSpec, ranks: Array, stride: Array) -> list[Array]:
-    """Members of a group inside one domain of each tier, innermost first; the last is the whole group."""
+def members_by_tier(cluster: ClusterSpec, ranks: ArrayLike, stride: ArrayLike) -> list[Array]:
+    """Members of a group in one domain of each tier, innermost first, where fewest are; the last is the whole group.
+
+    A group that fits a domain is taken to lie inside one. A larger one starts at a multiple of its extent, so a
+    domain's border can cut off as few as the greatest common divisor of extent and domain: of 12 neighbours on nodes
+    of 8, four are alone on theirs.
+    """
+    ranks, stride = np.broadcast_arrays(np.asarray(ranks, dtype=np.float64), np.asarray(stride, dtype=np.float64))
+    extent = np.rint(ranks * stride).astype(np.int64)
     members = []
     for tier in cluster.tiers:
-        reach = np.floor((tier.domain_gpus or np.inf) / np.asarray(stride, dtype=np.float64))
-        members.append(np.clip(reach, 1.0, ranks))
-    members[-1] = np.asarray(ranks, dtype=np.float64) + 0.0 * members[-1]
-    return members
+        if tier.domain_gpus is None:
+            members.append(ranks)
+            continue
+        cut_off = np.floor(np.gcd(extent, tier.domain_gpus) / stride)
+        members.append(np.where(extent <= tier.domain_gpus, ranks, np.clip(cut_off, 1.0, ranks)))
+    # The last tier reaches every GPU (ClusterSpec sees to it), whatever its domain's size.
+    return [*members[:-1], ranks]
 
 
 def bind(cluster: ClusterSpec, profile: HardwareProfile) -> dict[str, Callable[..., Any]]:
     """Numpy bodies of the collectives: (bytes of the whole tensor, ranks, stride) -> seconds; 0 for a single rank."""
 
-    def gather(tensor_bytes: Array, ranks: Array, stride: Array) -> Array:
-        transfer, latency = _ring(cluster, profile, ranks, stride)
-        seconds = np.multiply(tensor_bytes, transfer) + latency + profile.collective_base_latency_s
+    def gather(tensor_bytes: ArrayLike, ranks: ArrayLike, stride: ArrayLike) -> Array:
+        seconds_per_byte, latency = _ring(cluster, profile, ranks, stride)
+        seconds = np.multiply(tensor_bytes, seconds_per_byte) + latency + profile.collective_base_latency_s
         return np.where((np.asarray(ranks) > 1) & (np.asarray(tensor_bytes) > 0), seconds, 0.0)
 
-    def all_reduce(tensor_bytes: Array, ranks: Array, stride: Array) -> Array:
-        return 2.0 * gather(tensor_bytes, ranks, stride)
+    def all_reduce(tensor_bytes: ArrayLike, ranks: ArrayLike, stride: ArrayLike) -> Array:
+        return 2.0 * gather(tensor_bytes, ranks, stride)  # a reduce-scatter and an all-gather
 
     return {"all_gather_s": gather, "reduce_scatter_s": gather, "all_reduce_s": all_reduce}
 
 
-def _ring(cluster: ClusterSpec, profile: HardwareProfile, ranks: Array, stride: Array) -> tuple[Array, Array]:
+def _ring(
+    cluster: ClusterSpec, profile: HardwareProfile, ranks: ArrayLike, stride: ArrayLike
+) -> tuple[Array | float, Array | float]:
     """Seconds a byte and latency of passing a tensor once round a ring through all tiers."""
-    inside = np.ones_like(np.asarray(ranks, dtype=np.float64) + np.asarray(stride, dtype=np.float64))
-    seconds_per_byte = np.zeros_like(inside)
-    latency = np.zeros_like(inside)
+    inside: Array = np.ones(())
+    seconds_per_byte: Array | float = 0.0
+    latency: Array | float = 0.0
     for index, (tier, members) in enumerate(zip(cluster.tiers, members_by_tier(cluster, ranks, stride), strict=True)):
-        # Whole domains hold `inside` members; a group whose ends lie in different domains always crosses this tier.
-        crossing = np.where(members > inside, (1.0 - inside / ranks) / inside, 0.0)
-        bandwidth = tier.bandwidth_bytes_per_s * profile.link_fraction[tier.kind]
-        seconds_per_byte = np.maximum(seconds_per_byte, crossing / bandwidth)
+        # What `inside` members lack of the tensor comes in over their own links of this tier, spread over all.
+        arriving = np.where(members > inside, (1.0 - inside / np.asarray(ranks)) / inside, 0.0)
+        seconds_per_byte = np.maximum(seconds_per_byte, arriving / _bandwidth(tier, profile))
         domains = np.ceil(members / inside)
         # Inside the first tier a ring pays every step; across domains trees and recursive doubling pay log2.
         steps = domains - 1.0 if index == 0 else np.ceil(np.log2(domains))
@@ -63,20 +73,24 @@ def _ring(cluster: ClusterSpec, profile: HardwareProfile, ranks: Array, stride: 
 
 def hop_seconds(
     cluster: ClusterSpec, profile: HardwareProfile, boundary_bytes: float, stride: int, ranks: int
-) -> NDArray[np.float64]:
+) -> Array:
     """Seconds of sending one boundary tensor from each pipeline rank to the next (the last to the first), float[ranks].
 
-    A hop uses the innermost tier whose domain holds both whole stages.
+    A hop uses the innermost tier whose domain holds both whole stages, of the pipeline that starts at rank 0.
     """
-    seconds = np.zeros(ranks)
     if ranks == 1:
-        return seconds
-    for boundary in range(ranks):
-        after = (boundary + 1) % ranks
-        first, last = min(boundary, after) * stride, (max(boundary, after) + 1) * stride - 1
-        tier = next(
-            t for t in cluster.tiers if t.domain_gpus is None or first // t.domain_gpus == last // t.domain_gpus
-        )
-        bandwidth = tier.bandwidth_bytes_per_s * profile.link_fraction[tier.kind]
-        seconds[boundary] = tier.latency_s + boundary_bytes / bandwidth
+        return np.zeros(1)
+    stage = np.arange(ranks)
+    after = (stage + 1) % ranks
+    first, last = np.minimum(stage, after) * stride, (np.maximum(stage, after) + 1) * stride - 1
+    seconds = np.empty(ranks)
+    for tier in reversed(cluster.tiers):  # from the outside in: the innermost that holds both has the last word
+        domain = tier.domain_gpus or np.inf
+        both = (first // domain == last // domain) | (tier is cluster.tiers[-1])
+        seconds[both] = tier.latency_s + boundary_bytes / _bandwidth(tier, profile)
     return seconds
+
+
+def _bandwidth(tier: NetworkTier, profile: HardwareProfile) -> float:
+    """Bytes/s that a GPU reaches in one direction on a tier."""
+    return tier.bandwidth_bytes_per_s * profile.link_fraction[tier.kind]

@@ -18,57 +18,60 @@ __all__ = ["bind"]
 
 Array = NDArray[np.float64]
 
-ELEMENT_BYTES = {"bf16": 2, "fp16": 2, "fp8": 1}
-GRADIENT_ACCUMULATOR_BYTES = 8  # the weight gradient is read and written in fp32
-# A fused backward runs five products of which two are the forward's (Dao 2023).
+OPERAND_BYTES = {"bf16": 2, "fp8": 1}
+OUTPUT_BYTES = 2  # products of fp8 operands come out in bf16 too
+# A fused backward runs five products of which two are the forward's (Dao 2023, FlashAttention-2).
 BACKWARD_PRODUCTS = 2.5
 
 
 def bind(gpu: GpuSpec, profile: HardwareProfile, recipe: FrameworkRecipe, dtype: str) -> dict[str, Callable[..., Any]]:
     """Numpy bodies, by operator name, of every compute operator on this device; all return seconds."""
+    launch_s = 0.0 if recipe.cuda_graphs else profile.host_launch_s
     return {
-        **_gemm(gpu, profile, dtype),
+        **_gemm(gpu, profile, recipe, dtype),
         **_attention(gpu, profile),
         **_elementwise(gpu, profile),
-        "launch_s": lambda kernels: kernels * (0.0 if recipe.cuda_graphs else profile.host_launch_s),
+        "launch_s": lambda kernels: kernels * launch_s,
     }
 
 
-def _gemm(gpu: GpuSpec, profile: HardwareProfile, dtype: str) -> dict[str, Callable[..., Any]]:
+def _gemm(gpu: GpuSpec, profile: HardwareProfile, recipe: FrameworkRecipe, dtype: str) -> dict[str, Callable[..., Any]]:
     constants = profile.gemm[dtype]
     rate = gpu.peak_flops[dtype] * constants.peak_fraction * profile.sustained_fraction
     bandwidth = gpu.memory_bandwidth_bytes_per_s * constants.bandwidth_fraction
-    element = ELEMENT_BYTES[dtype]
+    operand = OPERAND_BYTES[dtype]
+    accumulator = 2 * recipe.gradient_bytes  # the weight gradient is read, added to and written
 
-    def seconds(rows: Array, columns: Array, inner: Array, output_bytes: int) -> Array:
+    def seconds(rows: Array, columns: Array, inner: Array, output_bytes: float = OUTPUT_BYTES) -> Array:
         flops = 2.0 * rows * columns * inner
-        traffic = element * (rows * inner + inner * columns) + output_bytes * rows * columns
+        traffic = operand * (rows * inner + inner * columns) + output_bytes * rows * columns
         return np.maximum(flops / rate, traffic / bandwidth) + constants.launch_s
 
     return {
-        "gemm_forward_s": lambda rows, columns, inner: seconds(rows, columns, inner, element),
-        "gemm_input_grad_s": lambda rows, columns, inner: seconds(rows, columns, inner, element),
-        "gemm_weight_grad_s": lambda rows, columns, inner: seconds(rows, columns, inner, GRADIENT_ACCUMULATOR_BYTES),
+        "gemm_forward_s": seconds,
+        "gemm_input_grad_s": seconds,
+        "gemm_weight_grad_s": lambda rows, columns, inner: seconds(rows, columns, inner, accumulator),
     }
 
 
 def _attention(gpu: GpuSpec, profile: HardwareProfile) -> dict[str, Callable[..., Any]]:
     constants = profile.attention
     tiles_when_full = constants.tiles_per_multiprocessor * gpu.streaming_multiprocessors
-    peak = gpu.peak_flops["bf16"] * constants.peak_fraction * profile.sustained_fraction
+    # Attention stays in bf16 when the matrix products are fp8.
+    rate = gpu.peak_flops["bf16"] * constants.peak_fraction * profile.sustained_fraction
     launch = profile.gemm["bf16"].launch_s
 
-    def forward(batch: Array, heads: Array, queries: Array, keys: Array, head_dim: Array) -> Array:
+    def body(batch: Array, heads: Array, queries: Array, keys: Array, head_dim: Array) -> Array:
         flops = 2.0 * batch * heads * queries * keys * head_dim  # two products, causal: half of them
         length = keys / (keys + constants.half_length)
-        tiles = batch * heads * np.ceil(queries / constants.tile_rows)
-        return flops / (peak * length * np.minimum(1.0, tiles / tiles_when_full)) + launch
+        # A part-filled tile counts as its part: rounding up would make 129 queries faster than 128.
+        tiles = batch * heads * queries / constants.tile_rows
+        return flops / (rate * length * np.minimum(1.0, tiles / tiles_when_full))
 
-    def backward(batch: Array, heads: Array, queries: Array, keys: Array, head_dim: Array) -> Array:
-        ahead = forward(batch, heads, queries, keys, head_dim) - launch
-        return ahead * BACKWARD_PRODUCTS / constants.backward_fraction + launch
+    def backward(*sizes: Array) -> Array:
+        return body(*sizes) * BACKWARD_PRODUCTS / constants.backward_fraction + launch
 
-    return {"attention_forward_s": forward, "attention_backward_s": backward}
+    return {"attention_forward_s": lambda *sizes: body(*sizes) + launch, "attention_backward_s": backward}
 
 
 def _elementwise(gpu: GpuSpec, profile: HardwareProfile) -> dict[str, Callable[..., Any]]:

@@ -1,12 +1,13 @@
 """Sympy expressions -> one vectorised numpy function. The only user of sympy's cse and printers."""
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import sympy
+from sympy.core.function import AppliedUndef
 from sympy.printing.pycode import PythonCodePrinter
 
 __all__ = ["Lowered", "LoweringError", "lower"]
@@ -15,7 +16,7 @@ Columns = Mapping[str, Any]
 
 
 class LoweringError(Exception):
-    """An expression names an operator for which nothing is bound, or a column is missing."""
+    """An expression cannot be lowered (an operator is not bound, a function is not ours), or a column is missing."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,10 @@ class Lowered:
     function: Callable[..., tuple[Any, ...]]
 
     def __call__(self, columns: Columns) -> dict[str, Any]:
-        """Outputs by name, each an array as long as the columns (or a scalar when nothing it reads varies)."""
+        """Outputs by name, each an array as long as the columns (or a scalar when nothing it reads varies).
+
+        Raises LoweringError when a column is missing.
+        """
         missing = [name for name in self.inputs if name not in columns]
         if missing:
             msg = f"columns {missing} are missing; the expression reads {list(self.inputs)}"
@@ -42,22 +46,7 @@ class Lowered:
 
 
 class _NumpyPrinter(PythonCodePrinter):  # type: ignore[misc]
-    """Prints Max and Min as binary numpy calls: faster than amax over stacked copies."""
-
-    def _print_Max(self, expression: sympy.Expr) -> str:
-        return self._fold("maximum", expression)
-
-    def _print_Min(self, expression: sympy.Expr) -> str:
-        return self._fold("minimum", expression)
-
-    def _fold(self, name: str, expression: sympy.Expr) -> str:
-        first, *rest = (self._print(argument) for argument in expression.args)
-        for other in rest:
-            first = f"{name}({first}, {other})"
-        return first
-
-    def _print_ceiling(self, expression: sympy.Expr) -> str:
-        return f"ceil({self._print(expression.args[0])})"
+    """Prints an operator by its name, which the compiled function finds among the bound ones."""
 
     def _print_Function(self, expression: sympy.Function) -> str:
         arguments = ", ".join(self._print(argument) for argument in expression.args)
@@ -67,32 +56,43 @@ class _NumpyPrinter(PythonCodePrinter):  # type: ignore[misc]
 def lower(outputs: Mapping[str, Any], functions: Mapping[str, Callable[..., Any]]) -> Lowered:
     """The numpy function that computes `outputs` (name -> expression), with opaque operators bound to `functions`.
 
-    Raises LoweringError when an expression applies an operator that is not bound.
+    An expression is made of numbers, symbols, sums, products, whole powers and operators; whatever else sympy knows
+    may not be elementwise in Python. Raises LoweringError for anything else and for an operator that is not bound.
     """
     expressions = [sympy.sympify(expression) for expression in outputs.values()]
-    functions = {"at_least": _at_least, **functions}
-    _check_bound(expressions, functions)
+    namespace: dict[str, Callable[..., Any]] = {
+        "at_least": _at_least,
+        "maximum": np.maximum,
+        "ceiling": np.ceil,
+        **functions,
+    }
     inputs = tuple(sorted({str(symbol) for expression in expressions for symbol in expression.free_symbols}))
     names = sympy.numbered_symbols("_shared")
     shared, reduced = sympy.cse(expressions, symbols=names, order="none")
-    printer = _NumpyPrinter({"fully_qualified_modules": False})
+    _check([*(value for _, value in shared), *reduced], namespace)
+    printer = _NumpyPrinter({"fully_qualified_modules": False, "order": "none"})
     lines = [f"    {symbol} = {printer.doprint(value)}" for symbol, value in shared]
     results = ", ".join(printer.doprint(expression) for expression in reduced)
     source = "\n".join([f"def _lowered({', '.join(inputs)}):", *lines, f"    return ({results},)"])
-    namespace: dict[str, Any] = {"maximum": np.maximum, "minimum": np.minimum, "ceil": np.ceil, **functions}
     exec(compile(source, "<lowered cost expressions>", "exec"), namespace)
     operations = sum(int(value.count_ops()) for value in itertools.chain((v for _, v in shared), reduced))
     return Lowered(inputs, tuple(outputs), operations, source, namespace["_lowered"])
 
 
-def _check_bound(expressions: list[Any], functions: Mapping[str, Callable[..., Any]]) -> None:
-    applied = {
-        node.func.__name__ for expression in expressions for node in expression.atoms(sympy.core.function.AppliedUndef)
-    }
-    unbound = sorted(applied - set(functions))
-    if unbound:
-        msg = f"operators {unbound} are not bound to a hardware profile; bound are {sorted(functions)}"
-        raise LoweringError(msg)
+def _check(expressions: Iterable[Any], functions: Mapping[str, Callable[..., Any]]) -> None:
+    """Raises LoweringError unless every node can be printed as elementwise numpy."""
+    for node in itertools.chain.from_iterable(map(sympy.preorder_traversal, expressions)):
+        if isinstance(node, AppliedUndef):
+            if node.func.__name__ not in functions:
+                msg = f"operator {node.func.__name__} is not bound; bound are {sorted(functions)}"
+                raise LoweringError(msg)
+        elif not (node.is_Number or node.is_Symbol or node.is_Add or node.is_Mul or _is_whole_power(node)):
+            msg = f"expressions are sums, products, whole powers and operators, got {node}"
+            raise LoweringError(msg)
+
+
+def _is_whole_power(node: Any) -> bool:
+    return bool(node.is_Pow and node.exp.is_Integer)
 
 
 def _at_least(value: Any, limit: Any) -> Any:

@@ -1,7 +1,8 @@
 """The opaque operators of a cost expression: hardware-free names that a profile binds to seconds when it is lowered.
 
-Each is a sympy Function of symbolic sizes; `kernels.bind` and `communication.bind` give the numpy bodies.
-All return seconds, but for `at_least`, which only chooses.
+Each is a sympy Function of symbolic sizes; `kernels.bind`, `communication.bind` and `overlap.bind` give the numpy
+bodies. All return seconds, but for the three at the end, which only choose or round. Those stand in for sympy's Max,
+Piecewise and ceiling, which cost seconds to build and rewrite where nothing is to be simplified.
 """
 
 from sympy import Function
@@ -12,12 +13,14 @@ __all__ = [
     "at_least",
     "attention_backward_s",
     "attention_forward_s",
+    "ceiling",
     "elementwise_s",
+    "exposed_s",
     "gemm_forward_s",
     "gemm_input_grad_s",
     "gemm_weight_grad_s",
     "launch_s",
-    "overlapped_s",
+    "maximum",
     "reduce_scatter_s",
 ]
 
@@ -36,7 +39,11 @@ launch_s = Function("launch_s")
 all_gather_s = Function("all_gather_s")
 reduce_scatter_s = Function("reduce_scatter_s")
 all_reduce_s = Function("all_reduce_s")
-# overlapped(compute seconds, communication seconds): when both run beside each other.
-overlapped_s = Function("overlapped_s")
-# at_least(a, b): 1 where a >= b, else 0. A Piecewise would say the same and cost sympy a second to build.
+# exposed(compute seconds, communication seconds): what the communication adds to the compute that it runs beside.
+exposed_s = Function("exposed_s")
+# at_least(a, b): 1 where a >= b, else 0.
 at_least = Function("at_least")
+# maximum(a, b): the larger of two.
+maximum = Function("maximum")
+# ceiling(a): the next whole number.
+ceiling = Function("ceiling")

@@ -18,20 +18,20 @@ Array = NDArray[np.float64]
 
 
 def bind(profile: HardwareProfile) -> dict[str, Callable[..., Any]]:
-    """The body of `overlapped_s` for a profile: (compute seconds, communication seconds) -> seconds, elementwise.
+    """The body of `exposed_s` for a profile: (compute seconds, communication seconds) -> seconds, elementwise.
 
-    Monotone in both arguments and never above their sum: the envelope with running one after the other takes care of
-    factors so large that overlapping would not pay.
+    Both together take compute + exposed: at least as long as either alone, at most their sum, and never less when
+    either grows. docs/cost_model.md derives the form from the factors.
     """
-    slow_compute = profile.overlap.compute_slowdown
-    slow_communication = profile.overlap.communication_slowdown
+    compute_factor = profile.overlap.compute_slowdown
+    communication_factor = profile.overlap.communication_slowdown
+    # Seconds that one second of the shorter stream adds to the longer. Factors so large that overlapping would not
+    # pay reach 1, which is running one after the other.
+    compute_adds = min(1.0, compute_factor * (1.0 - 1.0 / communication_factor))
+    communication_adds = min(1.0, communication_factor * (1.0 - 1.0 / compute_factor))
 
-    def overlapped_s(compute: Array | float, communication: Array | float) -> Array:
-        compute_end = np.multiply(compute, slow_compute)
-        communication_end = np.multiply(communication, slow_communication)
-        compute_first = compute_end + np.maximum(communication_end - compute_end, 0.0) / slow_communication
-        communication_first = communication_end + np.maximum(compute_end - communication_end, 0.0) / slow_compute
-        together = np.where(compute_end <= communication_end, compute_first, communication_first)
-        return np.minimum(together, np.add(compute, communication))
+    def exposed_s(compute: Array | float, communication: Array | float) -> Array:
+        beyond = np.subtract(communication, np.multiply(1.0 - compute_adds, compute))
+        return np.asarray(np.maximum(beyond, np.multiply(communication_adds, communication)))
 
-    return {"overlapped_s": overlapped_s}
+    return {"exposed_s": exposed_s}

@@ -4,23 +4,22 @@
 `exchange_costs`     depends on the state-sharding groups: dear, few distinct rows.
 `stage_costs`        arithmetic on both and on the stage's counts and flags: cheap, millions of rows.
 
-Seconds are additive over chunks: the sum of a rank's chunks is the stage, exactly. That is what lets the bounds, the
-cutting planes and the simulator speak of the same numbers.
+Seconds of a micro-batch are additive over chunks: the sum of a rank's chunks is the stage, exactly. That is what lets
+the bounds, the cutting planes and the simulator speak of the same numbers.
 """
 
 from typing import Any
 
-from sympy import Max, Symbol
-
 from cost_models import memory
-from cost_models import symbols as y
-from cost_models.layers import Block, embedding, head, layer
+from cost_models import symbols as sym
+from cost_models.layers import ZERO, Block, embedding, head, layer
 from cost_models.operators import (
     all_gather_s,
     all_reduce_s,
     elementwise_s,
+    exposed_s,
     launch_s,
-    overlapped_s,
+    maximum,
     reduce_scatter_s,
 )
 from cost_models.specs.model import ModelSpec
@@ -30,7 +29,6 @@ __all__ = ["exchange_costs", "micro_batch_costs", "stage_costs"]
 
 Expr = Any
 
-UNITS = ("layer", "embedding", "head")
 GRADIENT_NORM_BYTES = 4  # one fp32 scalar is reduced over all ranks
 
 
@@ -41,8 +39,7 @@ def micro_batch_costs(model: ModelSpec, recipe: FrameworkRecipe) -> dict[str, Ex
     for unit, block in blocks.items():
         costs |= _unit_seconds(unit, block)
     costs["layer_recompute_s"] = _recompute_seconds(blocks["layer"])
-    costs |= memory.micro_batch_bytes(model, blocks["layer"], blocks["embedding"], blocks["head"], recipe)
-    return costs
+    return costs | memory.micro_batch_bytes(model, blocks["layer"], blocks["embedding"], blocks["head"], recipe)
 
 
 def exchange_costs(model: ModelSpec, recipe: FrameworkRecipe) -> dict[str, Expr]:
@@ -55,18 +52,21 @@ def exchange_costs(model: ModelSpec, recipe: FrameworkRecipe) -> dict[str, Expr]
     for unit, block in _blocks(model, recipe).items():
         parameters = memory.block_parameters(block)
         gradients = recipe.gradient_reduce_bytes * parameters
-        replicas = all_reduce_s(gradients / y.dp_shard, y.dp_replicate, y.replicate_stride)
-        sharded = reduce_scatter_s(gradients, y.dp_shard, y.dp_stride)
+        replicas = all_reduce_s(gradients / sym.dp_shard, sym.dp_replicate, sym.replicate_stride)
+        sharded = reduce_scatter_s(gradients, sym.dp_shard, sym.dp_stride)
         costs[f"{unit}_parameters"] = parameters
         costs[f"{unit}_reduce_s"] = sharded + replicas
-        costs[f"{unit}_all_reduce_s"] = all_reduce_s(gradients, y.dp_shard * y.dp_replicate, y.dp_stride)
-        costs[f"{unit}_gather_s"] = all_gather_s(recipe.parameter_gather_bytes * parameters, y.dp_shard, y.dp_stride)
-    costs["shared_parameters"] = _shared_parameters(model)
-    costs["gradient_norm_reduce_s"] = all_reduce_s(GRADIENT_NORM_BYTES, y.world, 1)
-    costs["tied_reduce_s"] = 0
+        costs[f"{unit}_all_reduce_s"] = all_reduce_s(gradients, sym.dp_shard * sym.dp_replicate, sym.dp_stride)
+        costs[f"{unit}_gather_s"] = all_gather_s(
+            recipe.parameter_gather_bytes * parameters, sym.dp_shard, sym.dp_stride
+        )
+    costs["shared_parameters"] = memory.shared_parameters(model)
+    costs["gradient_norm_reduce_s"] = all_reduce_s(GRADIENT_NORM_BYTES, sym.world, 1)
+    costs["tied_reduce_s"] = ZERO
     if model.tie_embeddings:
-        shared = recipe.gradient_reduce_bytes * _shared_parameters(model)
-        costs["tied_reduce_s"] = all_reduce_s(shared, 2, y.tied_stride) * y.pipelined
+        shared = recipe.gradient_reduce_bytes * memory.shared_parameters(model)
+        # Two ranks that span the pipeline's whole block: neighbours at half of it span as much.
+        costs["tied_reduce_s"] = all_reduce_s(shared, 2, sym.pp * sym.pp_stride / 2) * sym.pipelined
     return costs
 
 
@@ -76,26 +76,25 @@ def stage_costs(model: ModelSpec, recipe: FrameworkRecipe, context_bytes: float)
     Outputs: forward_s, input_grad_s, weight_grad_s of one micro-batch; first_s, last_s, global_s of a step; the
     parts compute_s, tensor_parallel_s, recompute_s, exchange_s that make up one micro-batch; bytes by cause.
     """
-    part = _parts(model, recipe)
-    holds = {"layer": y.layers, "embedding": y.has_embedding, "head": y.has_head}
-    forward, forward_exchange = _forward(part, holds)
-    input_grad, weight_grad, backward_exchange = _backward(part, holds, recipe)
-    recompute = y.recompute_layers * part["layer_recompute_s"]
-    communication = sum(holds[unit] * part[f"{unit}_communication_s"] for unit in UNITS)
-    parameters = {unit: part[f"{unit}_parameters"] for unit in UNITS}
-    shared = part["shared_parameters"]
+    forward, input_grad, weight_grad, communication = (
+        sum(count * sym.PARTS[f"{unit}_{name}"] for unit, count in sym.HELD.items())
+        for name in ("forward_s", "input_grad_s", "weight_grad_s", "communication_s")
+    )
+    recompute = sym.recompute_layers * sym.PARTS["layer_recompute_s"]
+    forward_exchange = _forward_exchange(model, recipe)
+    backward_exchange = _backward_exchange(model, recipe)
     return {
         "forward_s": forward + forward_exchange,
         "input_grad_s": input_grad + recompute + backward_exchange,
         "weight_grad_s": weight_grad,
-        "first_s": _first(part, recipe),
-        "last_s": _last(part, recipe),
-        "global_s": _global(part, parameters, shared, recipe),
+        "first_s": _first(model, recipe),
+        "last_s": _last(model, recipe),
+        "global_s": _global(model, recipe),
         "compute_s": forward + input_grad + weight_grad - communication,
         "tensor_parallel_s": communication,
         "recompute_s": recompute,
         "exchange_s": forward_exchange + backward_exchange,
-        **memory.stage_bytes(*parameters.values(), shared, recipe, context_bytes, part),
+        **memory.stage_bytes(recipe, context_bytes),
     }
 
 
@@ -103,122 +102,133 @@ def _blocks(model: ModelSpec, recipe: FrameworkRecipe) -> dict[str, Block]:
     return {"layer": layer(model, recipe), "embedding": embedding(model, recipe), "head": head(model, recipe)}
 
 
-def _shared_parameters(model: ModelSpec) -> Expr:
-    """Parameters that embedding and head share, on one tensor-parallel rank."""
-    return y.padded_vocab * y.hidden / y.tp if model.tie_embeddings else 0
-
-
-def _parts(model: ModelSpec, recipe: FrameworkRecipe) -> dict[str, Symbol]:
-    """The outputs of the two dear expressions, as symbols of the cheap one."""
-    names = [*micro_batch_costs(model, recipe), *exchange_costs(model, recipe)]
-    return {name: Symbol(name, nonnegative=True) for name in names}
-
-
 def _unit_seconds(unit: str, block: Block) -> dict[str, Expr]:
-    """Forward, input-grad and weight-grad seconds of a block; each is at least what its launches take the host."""
+    """Forward, input-grad and weight-grad seconds of a block, and the tensor-parallel collectives within.
+
+    A pass takes at least what its launches take the host. The backward is one pass: the host runs ahead of the device
+    through its long kernels, and where it falls behind all the same, the input gradient waits.
+    """
+    forward, input_grad, weight_grad = (
+        sum(getattr(operator, name) for operator in block) for name in ("forward_s", "input_grad_s", "weight_grad_s")
+    )
     kernels = sum(operator.kernels for operator in block)
     products = sum(1 for operator in block if operator.weight_grad_s != 0)
+    waiting = maximum(launch_s(kernels + products) - input_grad - weight_grad, 0)
     communication = sum(operator.forward_s + operator.input_grad_s for operator in block if operator.communication)
-    seconds = {
-        "forward_s": (sum(operator.forward_s for operator in block), kernels),
-        "input_grad_s": (sum(operator.input_grad_s for operator in block), kernels),
-        "weight_grad_s": (sum(operator.weight_grad_s for operator in block), products),
+    return {
+        f"{unit}_forward_s": maximum(forward, launch_s(kernels)),
+        f"{unit}_input_grad_s": input_grad + waiting,
+        f"{unit}_weight_grad_s": weight_grad,
+        f"{unit}_communication_s": communication,
     }
-    bounded = {
-        f"{unit}_{name}": Max(device, launch_s(count), evaluate=False) for name, (device, count) in seconds.items()
-    }
-    return {**bounded, f"{unit}_communication_s": communication}
 
 
 def _recompute_seconds(block: Block) -> Expr:
     """Seconds of running again, in the backward of one layer, what the recompute set frees."""
-    seconds = 0
+    seconds: Expr = ZERO
+    kernels: Expr = ZERO
     for operator in block:
-        kept = 1 - y.recompute_full
+        kept = 1 - sym.recompute_full
         for module in operator.modules:
-            kept *= 1 - y.RECOMPUTE_FLAGS[module]
+            kept *= 1 - sym.RECOMPUTE_FLAGS[module]
         seconds += (1 - kept) * operator.forward_s
-    return seconds
+        kernels += (1 - kept) * operator.kernels
+    return maximum(seconds, launch_s(kernels))
 
 
-def _hidden(compute: Expr, communication: Expr) -> Expr:
-    """What communication adds to the compute beside which it runs."""
-    return overlapped_s(compute, communication) - compute
+def _exchanged(model: ModelSpec) -> dict[str, Expr]:
+    """What a stage holds of each unit when states are exchanged: a tied matrix, held at both ends, once.
+
+    It goes with the embedding, where its gradient is complete; the final norm that is left of the head costs nothing
+    beside it.
+    """
+    once = 1 - sym.has_embedding if model.tie_embeddings else 1
+    return {**sym.HELD, "head": sym.has_head * once}
 
 
-def _forward(part: dict[str, Symbol], holds: dict[str, Expr]) -> tuple[Expr, Expr]:
-    """Seconds of the forward of one micro-batch, and what gathering parameters for it adds (FSDP that reshards)."""
-    every = y.shard_weights * y.reshard
-    forward = sum(holds[unit] * part[f"{unit}_forward_s"] for unit in UNITS)
-    exchange = sum(holds[unit] * _hidden(part[f"{unit}_forward_s"], every * part[f"{unit}_gather_s"]) for unit in UNITS)
-    return forward, exchange
+def _beside(overlaps: bool, compute: Expr, communication: Expr) -> Expr:
+    """What communication adds to compute: what the compute cannot hide, or all of it where the recipe waits."""
+    return exposed_s(compute, communication) if overlaps else communication
 
 
-def _backward(part: dict[str, Symbol], holds: dict[str, Expr], recipe: FrameworkRecipe) -> tuple[Expr, Expr, Expr]:
-    """Input-grad and weight-grad seconds of one micro-batch, and what exchanging states beside them adds.
+def _forward_exchange(model: ModelSpec, recipe: FrameworkRecipe) -> Expr:
+    """What gathering parameters adds to the forward of one micro-batch (FSDP that reshards)."""
+    overlaps = recipe.overlap_parameter_gather
+    gathers = sym.shard_weights * sym.reshard
+    return sum(
+        count * _beside(overlaps, sym.PARTS[f"{unit}_forward_s"], gathers * sym.PARTS[f"{unit}_gather_s"])
+        for unit, count in _exchanged(model).items()
+    )
+
+
+def _backward_exchange(model: ModelSpec, recipe: FrameworkRecipe) -> Expr:
+    """What exchanging states adds to the backward of one micro-batch.
 
     With sharded gradients each micro-batch reduces its own; with FSDP that reshards each gathers parameters again.
     """
-    input_grad = sum(holds[unit] * part[f"{unit}_input_grad_s"] for unit in UNITS)
-    weight_grad = sum(holds[unit] * part[f"{unit}_weight_grad_s"] for unit in UNITS)
 
-    def exchange(unit: str, recompute: Expr) -> Expr:
-        gather = y.shard_weights * y.reshard * part[f"{unit}_gather_s"]
-        reduce = y.shard_gradients * part[f"{unit}_reduce_s"]
-        compute = part[f"{unit}_input_grad_s"] + part[f"{unit}_weight_grad_s"] + recompute
-        if recipe.overlap_gradient_reduce:
-            return _hidden(compute, gather + reduce)
-        return _hidden(compute, gather) + reduce
+    def of_unit(unit: str, recompute: Expr) -> Expr:
+        gather = sym.shard_weights * sym.reshard * sym.PARTS[f"{unit}_gather_s"]
+        reduce = sym.shard_gradients * sym.PARTS[f"{unit}_reduce_s"]
+        compute = _backward(unit) + recompute
+        if recipe.overlap_gradient_reduce and recipe.overlap_parameter_gather:
+            return exposed_s(compute, gather + reduce)
+        reduced = _beside(recipe.overlap_gradient_reduce, compute, reduce)
+        return reduced + _beside(recipe.overlap_parameter_gather, compute, gather)
 
-    plain = y.layers - y.recompute_layers
-    added = plain * exchange("layer", 0) + y.recompute_layers * exchange("layer", part["layer_recompute_s"])
-    added += y.has_embedding * exchange("embedding", 0) + y.has_head * exchange("head", 0)
-    return input_grad, weight_grad, added
-
-
-def _first(part: dict[str, Symbol], recipe: FrameworkRecipe) -> Expr:
-    """Seconds before a stage's first forward: the first gathered unit, and what later ones add to the first pass."""
-    gathers = y.shard_optimizer if recipe.overlap_parameter_gather else y.shard_weights
-    once = gathers * (1 - y.shard_weights * y.reshard)
-    opening = Max(part["layer_gather_s"], y.has_embedding * part["embedding_gather_s"], evaluate=False)
-    later = Max(y.layers - 1 + y.has_embedding, 0, evaluate=False) * _hidden(part["layer_forward_s"], part["layer_gather_s"])
-    later += y.has_head * _hidden(part["head_forward_s"], part["head_gather_s"])
-    return gathers * opening + once * later
+    exchanged = _exchanged(model)
+    plain = sym.layers - sym.recompute_layers
+    added = plain * of_unit("layer", 0) + sym.recompute_layers * of_unit("layer", sym.PARTS["layer_recompute_s"])
+    return added + exchanged["embedding"] * of_unit("embedding", 0) + exchanged["head"] * of_unit("head", 0)
 
 
-def _last(part: dict[str, Symbol], recipe: FrameworkRecipe) -> Expr:
-    """Seconds after a stage's last backward: the last reduced unit, and what earlier ones add to the last pass."""
-
-    def reduce(unit: str) -> Expr:
-        sharded, whole = part[f"{unit}_reduce_s"], part[f"{unit}_all_reduce_s"]
-        return y.shard_optimizer * sharded + (1 - y.shard_optimizer) * whole
-
-    once = 1 - y.shard_gradients
-    if not recipe.overlap_gradient_reduce:
-        return once * (y.layers * reduce("layer") + y.has_embedding * reduce("embedding") + y.has_head * reduce("head"))
-
-    def backward(unit: str) -> Expr:
-        return part[f"{unit}_input_grad_s"] + part[f"{unit}_weight_grad_s"]
-
-    closing = y.has_embedding * reduce("embedding") + (1 - y.has_embedding) * reduce("layer")
-    earlier = Max(y.layers - 1 + y.has_embedding, 0, evaluate=False) * _hidden(backward("layer"), reduce("layer"))
-    earlier += y.has_head * _hidden(backward("head"), reduce("head"))
-    return closing + once * earlier
+def _backward(unit: str) -> Expr:
+    return sym.PARTS[f"{unit}_input_grad_s"] + sym.PARTS[f"{unit}_weight_grad_s"]
 
 
-def _global(part: dict[str, Symbol], parameters: dict[str, Symbol], shared: Expr, recipe: FrameworkRecipe) -> Expr:
+def _first(model: ModelSpec, recipe: FrameworkRecipe) -> Expr:
+    """Seconds before a stage's first forward, or added to it, by gathering parameters.
+
+    Nothing runs beside the first unit's gather; each later unit is gathered beside the unit before it. Optimizer
+    sharding gathers here when the recipe overlaps it, else at the end of the step (`_global`). With resharding every
+    micro-batch has paid for its own gathers, as if the first unit, too, had hidden beside something.
+    """
+    overlaps = recipe.overlap_parameter_gather
+    gather = {unit: sym.PARTS[f"{unit}_gather_s"] for unit in sym.HELD}
+    lookup_s, layer_s = sym.PARTS["embedding_forward_s"], sym.PARTS["layer_forward_s"]
+    once = sym.has_embedding * gather["embedding"] + _beside(overlaps, sym.has_embedding * lookup_s, gather["layer"])
+    once += maximum(sym.layers - 1, 0) * _beside(overlaps, layer_s, gather["layer"])
+    once += _exchanged(model)["head"] * _beside(overlaps, layer_s, gather["head"])
+    hidden = sym.has_embedding * (gather["embedding"] - _beside(overlaps, lookup_s, gather["embedding"]))
+    hidden += (1 - sym.has_embedding) * (gather["layer"] - _beside(overlaps, layer_s, gather["layer"]))
+    gathers = sym.shard_optimizer if overlaps else sym.shard_weights
+    reshards = sym.shard_weights * sym.reshard
+    return (gathers - reshards) * once + reshards * hidden
+
+
+def _last(model: ModelSpec, recipe: FrameworkRecipe) -> Expr:
+    """Seconds after a stage's last backward, or added to it, by reducing gradients: the mirror image of `_first`."""
+    exchanged, overlaps, sharded = _exchanged(model), recipe.overlap_gradient_reduce, sym.shard_optimizer
+    scattered = {unit: sym.PARTS[f"{unit}_reduce_s"] for unit in sym.HELD}
+    reduce = {unit: sharded * scattered[unit] + (1 - sharded) * sym.PARTS[f"{unit}_all_reduce_s"] for unit in sym.HELD}
+    scatter_s, layer_s = _backward("embedding"), _backward("layer")
+    once = sym.has_embedding * reduce["embedding"] + _beside(overlaps, sym.has_embedding * scatter_s, reduce["layer"])
+    once += maximum(sym.layers - 1, 0) * _beside(overlaps, layer_s, reduce["layer"])
+    once += exchanged["head"] * _beside(overlaps, layer_s, reduce["head"])
+    hidden = sym.has_embedding * (scattered["embedding"] - _beside(overlaps, scatter_s, scattered["embedding"]))
+    hidden += (1 - sym.has_embedding) * (scattered["layer"] - _beside(overlaps, layer_s, scattered["layer"]))
+    return (1 - sym.shard_gradients) * once + sym.shard_gradients * hidden
+
+
+def _global(model: ModelSpec, recipe: FrameworkRecipe) -> Expr:
     """Seconds of gradient norm, optimizer step, unhidden parameter gather and tied-embedding reduction."""
-    owned = y.layers * parameters["layer"] + y.has_embedding * parameters["embedding"] + y.has_head * parameters["head"]
-    owned -= y.has_embedding * y.has_head * shared
-    owned = owned / (1 + y.shard_optimizer * (y.dp_shard - 1))
-    read_and_written = recipe.gradient_bytes + 2 * recipe.master_bytes + 2 * recipe.moment_bytes + recipe.weight_bytes
-    seconds = elementwise_s(recipe.gradient_bytes * owned) + elementwise_s(read_and_written * owned)
-    seconds += part["gradient_norm_reduce_s"] + part["tied_reduce_s"]
+    owned = memory.stage_parameters() / (1 + sym.shard_optimizer * (sym.dp_shard - 1))
+    # Gradients are read; masters and moments are read and written; weights are written, and read where no master is.
+    moved = recipe.gradient_bytes + 2 * (recipe.master_bytes + recipe.moment_bytes)
+    moved += recipe.weight_bytes * (1 if recipe.master_bytes else 2)
+    seconds = elementwise_s(recipe.gradient_bytes * owned) + elementwise_s(moved * owned)
+    seconds += sym.PARTS["gradient_norm_reduce_s"] + sym.PARTS["tied_reduce_s"]
     if not recipe.overlap_parameter_gather:
-        gathered = (
-            y.layers * part["layer_gather_s"]
-            + y.has_embedding * part["embedding_gather_s"]
-            + y.has_head * part["head_gather_s"]
-        )
-        seconds += y.shard_optimizer * (1 - y.shard_weights) * gathered
+        gathered = sum(count * sym.PARTS[f"{unit}_gather_s"] for unit, count in _exchanged(model).items())
+        seconds += sym.shard_optimizer * (1 - sym.shard_weights) * gathered
     return seconds

@@ -6,26 +6,28 @@ of the total time T can do is `T / (v (1 - q^p))`: all paths through the pipelin
 docs/cost_model.md derives it.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.options import FULL, stage_rows, with_recompute
-from planner.predict import CostModel, LayoutCosts
-from planner.space import ZERO_MODES, Columns
+from planner.options import FULL, Rows, stage_rows, with_recompute
+from planner.predict import MICRO_BATCH_OUTPUTS, CostModel, LayoutCosts
+from planner.space import ZERO_MODES, Columns, divisors
 
-__all__ = ["even_budget_s", "layout_bounds", "least_memory", "mesh_bounds", "window"]
+__all__ = ["even_budget_s", "layout_bounds", "least_memory", "mesh_bounds", "option_bounds", "window"]
 
 Array = NDArray[np.float64]
 UNSHARDED, SHARDED = 0, 1  # indices of ZERO_MODES that a global part can be least under
+# Prices of a layer, over its seconds without recompute, for `option_bounds`.
+PRICES = np.linspace(0.96, 1.5, 28)
 
 
 def mesh_bounds(model: CostModel, mesh: Columns) -> Array:
     """Lower bound of the step of every layout on each mesh, seconds: its work at the best micro-batch size, shared."""
     request = model.request
-    batch = np.arange(1, request.workload.global_batch + 1)
-    sizes = batch[request.workload.global_batch % batch == 0]
+    sizes = divisors(request.workload.global_batch, request.workload.global_batch)
     degrees = np.unique(mesh["tp"])
     tp, size = (axis.reshape(-1) for axis in np.meshgrid(degrees, sizes, indexing="ij"))
     parallel = (tp > 1) & request.recipe.sequence_parallel
@@ -48,24 +50,76 @@ def layout_bounds(model: CostModel, costs: LayoutCosts) -> tuple[Array, Array]:
     return span + everything, everything
 
 
+def option_bounds(model: CostModel, costs: LayoutCosts, options: Rows) -> Array:
+    """Lower bounds of each layout's step, seconds, when its stages take some of `options`; infinite where one has none.
+
+    The paths of the schedule's bound that enter at the first stage, weighted so that a second of work counts the same
+    at every stage, are a sum over stages. With a price on layers in place of their total (a Lagrangian) each stage
+    takes its best option by itself. Any price gives a bound, the best of a few is taken. Hops are left out.
+    `options` are those of `stage_options`, sorted by layout and position.
+    """
+    seconds, unit_price_s = _weighted_seconds(costs, options)
+    layout, layers = options["layout"], options["layers"][:, None]
+    stage = _starts(layout, options["position"])
+    first = _starts(layout[stage])
+    found = layout[stage[first]]
+    price_s = unit_price_s[:, None] * PRICES
+    least = np.minimum.reduceat(seconds[:, None] - price_s[layout] * layers, stage, axis=0)
+    span = np.add.reduceat(least, first, axis=0) + price_s[found] * model.request.model.layers
+    everything = np.maximum.reduceat(np.minimum.reduceat(options["global_s"], stage), first)
+    bound = np.full(len(costs), np.inf)
+    complete = np.diff(np.append(first, len(stage))) == costs.layouts["pp"][found]
+    bound[found] = np.where(complete, span.max(axis=1) + everything, np.inf)
+    return bound
+
+
+def _weighted_seconds(costs: LayoutCosts, options: Rows) -> tuple[Array, Array]:
+    """Share of each option in the weighted paths, and what a layer without recompute adds to them at any stage."""
+    m, p, v = (costs.layouts[name].astype(np.float64) for name in ("num_microbatches", "pp", "vpp"))
+    layout, behind = options["layout"], costs.layouts["pp"][options["layout"]] - 1 - options["position"]
+    shared = 1.0 - (1.0 - 1.0 / (m * v)) ** p
+    decay = (1.0 - 1.0 / (m * v))[layout] ** behind
+    work = sum(options[name] for name in MICRO_BATCH_OUTPUTS)
+    passing = sum(options[f"first_chunk_{name}"] for name in MICRO_BATCH_OUTPUTS)
+    entry = (options["position"] == 0) * (options["first_s"] + options["last_s"])
+    weighted = (decay / v[layout] * work + (1.0 - decay) * passing) / shared[layout] + entry
+    return weighted, costs.unit_s["layer"] / (v * shared)
+
+
+def _starts(*columns: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Rows of sorted columns at which one of them changes, the first row included."""
+    changes = np.any([column[1:] != column[:-1] for column in columns], axis=0)
+    return np.flatnonzero(np.append(len(columns[0]) > 0, changes))
+
+
 def total_s(model: CostModel, unit_s: dict[str, Array]) -> Array:
     """Seconds of one micro-batch in the whole model, from those of a layer, the embedding and the head."""
     return model.request.model.layers * unit_s["layer"] + unit_s["embedding"] + unit_s["head"]
 
 
 def _global_bounds(model: CostModel, costs: LayoutCosts) -> Array:
-    """Lower bound of the global part of a step, seconds: that of a stage of average size, at its best ZeRO level."""
+    """Lower bound of the global part of a step, seconds: that of a stage of average size.
+
+    It is linear in what a stage holds. Stages may choose their ZeRO modes apart, so every unit counts at its best one.
+    """
+
+    def seconds(layers: int, embedding: int, head: int) -> Array:
+        return np.stack([_global_s(model, costs, mode, layers, embedding, head) for mode in (UNSHARDED, SHARDED, -1)])
+
+    one, two, opened, whole = seconds(1, 0, 0), seconds(2, 0, 0), seconds(1, 1, 0), seconds(1, 1, 1)
+    # Where embedding and head are tied and on one stage, the head adds least: that holds for every stage.
+    layer, embedding, head = ((more - less).min(axis=0) for more, less in ((two, one), (opened, one), (whole, opened)))
+    constant = (2.0 * one - two).min(axis=0)
+    return np.asarray(constant + (model.request.model.layers * layer + embedding + head) / costs.layouts["pp"])
+
+
+def _global_s(model: CostModel, costs: LayoutCosts, mode: int, layers: int, embedding: int, head: int) -> Array:
+    """Global part of a stage of each layout that holds so much, under one ZeRO mode, seconds."""
     count = len(costs)
-    share = 1.0 / costs.layouts["pp"]
-    average = {
-        "layout": np.arange(count),
-        "recompute": np.zeros(count, dtype=np.int64),
-        "layers": model.request.model.layers * share,
-        "has_embedding": share,
-        "has_head": share,
-    }
-    modes = [{**average, "zero": np.full(count, mode)} for mode in (UNSHARDED, SHARDED, -1)]
-    return np.asarray(np.min([model.stages(costs, rows, "global")["global_s"] for rows in modes], axis=0))
+    holds = {"layers": layers, "has_embedding": embedding, "has_head": head, "zero": mode % len(ZERO_MODES["reshard"])}
+    rows = {name: np.full(count, value) for name, value in holds.items()}
+    rows |= {"layout": np.arange(count), "recompute": np.zeros(count, dtype=np.int64)}
+    return model.stages(costs, rows, "global")["global_s"]
 
 
 def even_budget_s(model: CostModel, costs: LayoutCosts) -> Array:
@@ -105,9 +159,7 @@ def window(
     return lower.astype(np.int64), upper, possible
 
 
-def _fewest_layers(
-    vpp: NDArray[np.int64], position: NDArray[np.int64], pp: NDArray[np.int64]
-) -> NDArray[np.int64]:
+def _fewest_layers(vpp: NDArray[np.int64], position: NDArray[np.int64], pp: NDArray[np.int64]) -> NDArray[np.int64]:
     """Fewest layers of a stage: one a chunk, but a chunk that holds the embedding or the head may hold no other."""
     ends = (position == 0) | (position == pp - 1)
     return np.asarray(np.where(vpp == 1, 1, vpp - ends), dtype=np.int64)
@@ -131,7 +183,7 @@ def least_memory(model: CostModel, costs: LayoutCosts, outputs: str = "device") 
     return {name: np.stack([values[name] for values in trials])[best, index] for name in trials[0]}
 
 
-def _even_stage(model: CostModel, layouts: Columns) -> dict[str, NDArray[Any]]:
+def _even_stage(model: CostModel, layouts: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     p, count = layouts["pp"], len(layouts["pp"])
     layers = -(-model.request.model.layers // p)
     # The last rank keeps least alive; chunks are taken as even, rounded down, so that no split can keep less.

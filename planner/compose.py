@@ -36,8 +36,6 @@ __all__ = ["TIME_BAND", "document"]
 # How far predictions of dense models lie off for frameworks that nobody calibrated to; see docs/cost_model.md.
 TIME_BAND = 0.10
 METHOD = "best-first bounds, dynamic program, cutting planes (PuLP, HiGHS), replayed schedules"
-# Relative rounding of a gap whose bound is the cutoff itself.
-ROUNDING = 1e-9
 # Below this, a rank's seconds are rounding.
 NEGLIGIBLE = 1e-12
 
@@ -77,7 +75,7 @@ def _parallelism(search: Search, candidate: Candidate) -> Parallelism:
     return Parallelism(
         **{name: layout[name] for name in degrees},
         sequence_parallel=bool(layout["sequence_parallel"]),
-        rank_order=RANK_ORDERS[layout["rank_order"]],  # type: ignore[arg-type]
+        rank_order=RANK_ORDERS[layout["rank_order"]],
         schedule=candidate.pipeline.schedule,
         group_size=layout["pp"] if candidate.pipeline.schedule == "interleaved" else 0,
         gpus_used=layout["world"],
@@ -88,8 +86,8 @@ def _parallelism(search: Search, candidate: Candidate) -> Parallelism:
 def _stages(candidate: Candidate, chosen: Rows) -> tuple[Stage, ...]:
     layout = candidate.pipeline.layout
     pp, vpp = layout["pp"], layout["vpp"]
-    position = np.arange(pp)
-    sizes = chunk_layers(chosen["layers"], vpp, position == 0, position == pp - 1)
+    ends_model = (np.arange(pp) == pp - 1) & (pp > 1)
+    sizes = chunk_layers(chosen["layers"][:, None], vpp, np.arange(vpp), ends_model[:, None])
     # Virtual stage = chunk * pp + rank: layers are numbered chunk by chunk, over all ranks.
     first_layer = (np.cumsum(sizes.T) - sizes.T.reshape(-1)).reshape(vpp, pp).T
     return tuple(_stage(chosen, rank, first_layer[rank], sizes[rank]) for rank in range(pp))
@@ -110,7 +108,7 @@ def _stage(chosen: Rows, rank: int, first_layer: NDArray[np.int64], sizes: NDArr
         has_head=bool(chosen["has_head"][rank]),
         zero_stage=int(ZERO_MODES["zero_stage"][zero]),
         reshard_after_forward=bool(ZERO_MODES["reshard"][zero]),
-        recompute=Recompute(set=modules, layers=count if modules else 0),  # type: ignore[arg-type]
+        recompute=Recompute(set=modules, layers=count if modules else 0),
         predicted=StagePrediction(
             **{name: float(chosen[name][rank]) for name in (*seconds, *totals)},
             memory_bytes=_memory(chosen, rank),
@@ -176,13 +174,11 @@ def _time_breakdown(best: Candidate, chosen: Rows) -> dict[str, float]:
 
 def _certificate(search: Search, best: Candidate) -> Certificate:
     bound_s = search.bound_s
-    gap = 1.0 - bound_s / best.objective_s
-    proven = gap <= search.request.gap + ROUNDING and not search.limit_reached
     return Certificate(
-        status="OPTIMAL" if proven else "FEASIBLE",
+        status="OPTIMAL" if search.proven else "FEASIBLE",
         objective_s=best.objective_s,
         bound_s=bound_s,
-        gap=gap,
+        gap=1.0 - bound_s / best.objective_s,
         method=METHOD,
         layouts=search.layouts,
         rows=search.rows,
@@ -218,9 +214,12 @@ def _alternative(search: Search, candidate: Candidate, best: Candidate) -> Alter
 
 def _assumptions(search: Search) -> tuple[str, ...]:
     profile = search.request.profile
+    above, over = (search.dropped.get(reason, 0) for reason in ("bound", "memory"))
     return (
         f"Seconds rest on the constants of the {profile.name} profile in roofline form, not on measured tables: "
         f"the step time is given with a band of {TIME_BAND:.0%} either way.",
         f"A plan fits when its predicted memory leaves {MARGIN:.0%} of it to spare.",
+        f"Of {search.layouts:,} layouts on promising meshes, {above:,} cannot beat the plan by the gap and {over:,} do "
+        "not fit.",
         f"Not searched: {'; '.join(NOT_SEARCHED)}.",
     )

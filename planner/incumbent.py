@@ -1,4 +1,4 @@
-"""What the search knows so far: the best plan, the candidates left open, the proven floor under all that was dropped."""
+"""What the search knows so far: the best plan, the candidates left open, the proven floor under all other plans."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,6 +17,8 @@ __all__ = ["Candidate", "Search"]
 
 # Step times closer than this are equal: ties go to the preferred plan, not to rounding.
 TIE = 1e-9
+# What the solvers' tolerances may take from a bound.
+ROUNDING = 1e-8
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +55,9 @@ class Search:
         self.rows = 0
         self.dropped: dict[str, int] = {}
         self._open: list[Candidate] = []
+        # No layout that was closed or dropped has a faster plan than the first, none that is left than the second.
         self._floor_s = inf
+        self._frontier_s = 0.0
         self._progress = progress
         self._deadline = monotonic() + self.request.time_limit_s if self.request.time_limit_s else inf
         self.limit_reached = False
@@ -66,27 +70,28 @@ class Search:
 
     @property
     def bound_s(self) -> float:
-        """Proven: no plan of the search is faster. While layouts are unvisited it holds for the visited ones only."""
+        """Proven at any time, also when the search is cut short: no plan of it is faster."""
         under = min((candidate.bound_s for candidate in self._open), default=inf)
         best = self.best.objective_s if self.best else inf
-        return min(under, self._floor_s, best)
+        return min(under, self._floor_s, self._frontier_s, best)
+
+    @property
+    def proven(self) -> bool:
+        """Whether the bound is within the gap of the best plan."""
+        return self.best is not None and self.bound_s >= self.best.objective_s * (1.0 - self.request.gap - ROUNDING)
 
     @property
     def seconds_left(self) -> float:
         """Wall seconds until the time limit."""
         return self._deadline - monotonic()
 
-    def pruned(self, bound_s: float, layouts: int = 0) -> bool:
-        """Whether a bound is at the cutoff or above: those layouts, and all of a higher bound, are then dropped."""
-        if bound_s < self.cutoff_s:
-            return False
-        self.drop("bound", layouts, bound_s)
-        return True
+    def reached(self, bound_s: float) -> bool:
+        """Whether the search ends here, where no layout that is left has a plan faster than `bound_s`.
 
-    def start_over(self) -> None:
-        """None; counts and floor are those of a search that has seen nothing, but the incumbent stays."""
-        self.layouts, self.rows, self._visited, self._floor_s = 0, 0, 0, inf
-        self.dropped.clear()
+        It ends when that is the cutoff or above, or when a limit was reached.
+        """
+        self._frontier_s = bound_s
+        return self.limit_reached or bound_s >= self.cutoff_s
 
     def seen(self, layouts: int) -> None:
         """None; so many more layouts are listed."""
@@ -99,7 +104,8 @@ class Search:
         if self._progress is not None:
             best = self.best.objective_s if self.best else None
             self._progress(Progress(self._visited, self.layouts, best, self.bound_s if self.best else None))
-        if monotonic() > self._deadline:
+        # Without a plan there is nothing to return early.
+        if self.best is not None and monotonic() > self._deadline:
             self.limit_reached = True
 
     def drop(self, reason: str, layouts: int = 1, bound_s: float = inf) -> None:
@@ -119,12 +125,13 @@ class Search:
         """Candidates whose bound is still under the cutoff, lowest bound first; each must be closed in turn."""
         self._open.sort(key=lambda candidate: candidate.bound_s)
         while self._open and self._open[0].bound_s < self.cutoff_s and not self.limit_reached:
-            yield self._open.pop(0)
+            yield self._open[0]
 
-    def close(self, candidate: Candidate) -> None:
-        """None; a candidate comes back with the bound that could be proven for its layout."""
-        self.add(candidate, proven=False)
-        self.drop("closed", bound_s=candidate.bound_s)
+    def close(self, candidate: Candidate, tightened: Candidate) -> None:
+        """None; an open candidate makes way for itself with the bound that could be proven for its layout."""
+        self._open.remove(candidate)
+        self._floor_s = min(self._floor_s, tightened.bound_s)
+        self.add(tightened, proven=False)
         self.visited(0, 0)
 
 

@@ -6,18 +6,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost_models.specs.units import format_bytes
-from planner import space
+from planner import rules, space
 from planner.document import MEMORY_CAUSES
 from planner.errors import InfeasibleError
 from planner.incumbent import Search
 from planner.options import FULL, MARGIN, stage_rows, with_recompute
 from planner.predict import CostModel, LayoutCosts
+from planner.request import PlanRequest
 from planner.space import SCHEDULES, ZERO_MODES, Columns, take
 
 __all__ = ["explain_infeasible"]
 
 LARGEST_CAUSES = 4
 DEGREES = ("tp", "pp", "vpp", "dp", "micro_batch_size")
+PIPELINE_RULES = ("degrees-multiply", "stages-have-layers", "batch-divides", "interleaving-needs-whole-groups")
 
 
 def explain_infeasible(search: Search) -> InfeasibleError:
@@ -25,8 +27,7 @@ def explain_infeasible(search: Search) -> InfeasibleError:
     request = search.request
     layouts = space.layouts(request, space.meshes(request))
     if not len(layouts["pp"]):
-        scope = f"the {request.schedule} schedule" if request.schedule else "this batch and model"
-        return InfeasibleError(f"no layout of {request.cluster.gpus} GPUs is legal for {scope}")
+        return _nothing_legal(request)
     row, causes = _nearest(search.model, take(layouts, _least_demanding(layouts)))
     needed, capacity = causes["device_bytes"] * (1.0 + MARGIN), request.capacity_bytes
     degrees = ", ".join(f"{name} {row[name]}" for name in DEGREES)
@@ -39,6 +40,26 @@ def explain_infeasible(search: Search) -> InfeasibleError:
         f"that layout: {degrees}, ZeRO-{row['zero_stage']}, layers split evenly, "
         f"{'every layer' if row['recompute'] == FULL else 'nothing'} recomputed; of the stage: {filled}",
         f"not searched: {'; '.join(space.NOT_SEARCHED)}",
+    )
+
+
+def _nothing_legal(request: PlanRequest) -> InfeasibleError:
+    """The error that tells which rules the smallest pipeline of the schedule asked for breaks; any job can run 1f1b."""
+    smallest = {"tp": 1, "cp": 1, "pp": 2, "vpp": 2 if request.schedule == "interleaved" else 1, "dp": 1}
+    batch = request.workload.global_batch
+    others = {
+        "gpus": request.cluster.gpus,
+        "layers": request.model.layers,
+        "global_batch": batch,
+        "micro_batch_size": 1,
+        "num_microbatches": batch,
+    }
+    broken = [message for _, message in rules.violations({**smallest, **others}, *PIPELINE_RULES)]
+    degrees = ", ".join(f"{name} {value}" for name, value in smallest.items() if name in DEGREES)
+    gpus = f"{request.cluster.gpus:,} GPU{'s' * (request.cluster.gpus != 1)}"
+    return InfeasibleError(
+        f"no layout of {gpus} is legal for the {request.schedule} schedule",
+        *(f"its smallest pipeline is {degrees}: {message}" for message in broken),
     )
 
 

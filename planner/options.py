@@ -1,7 +1,8 @@
 """Stage options: for every position and number of layers, each way to shard states with the recompute that just fits.
 
 More recompute than fits is slower at nothing gained, so of each recompute set only the smallest count that fits is
-kept, and of all sets the fastest. What is left per (layout, position, layers) is the Pareto front over ZeRO modes.
+kept, and of the sets those that are fastest in some chunk. What is left per (layout, position, layers) is the Pareto
+front over the seconds of every kind of chunk.
 """
 
 from collections.abc import Mapping
@@ -14,11 +15,22 @@ from numpy.typing import NDArray
 
 from cost_models import schedules
 from cost_models.schedules.live import live_history
-from planner.predict import TIME_OUTPUTS, CostModel, LayoutCosts
-from planner.space import RECOMPUTE_SETS, SCHEDULES, ZERO_MODES, Columns, take
+from planner.predict import MICRO_BATCH_OUTPUTS, CostModel, LayoutCosts
+from planner.space import RECOMPUTE_SETS, SCHEDULES, ZERO_MODES, chunk_layers, take
 from solver.pareto import front
 
-__all__ = ["MARGIN", "Live", "live_counts", "positions", "stage_options", "stage_rows"]
+__all__ = [
+    "FULL",
+    "MARGIN",
+    "Live",
+    "Rows",
+    "chunk_rows",
+    "live_counts",
+    "positions",
+    "stage_options",
+    "stage_rows",
+    "with_recompute",
+]
 
 # Until predictions carry bands of their own, what is predicted must fit with this much to spare (design, section 3).
 MARGIN = 0.06
@@ -71,7 +83,7 @@ def positions(lower: NDArray[np.int64], upper: NDArray[np.int64]) -> Rows:
     return {"layout": layout, "position": position, "layers": lower[layout, position] + offset}
 
 
-def stage_rows(layouts: Columns, rows: Rows) -> Rows:
+def stage_rows(layouts: Mapping[str, NDArray[Any]], rows: Rows) -> Rows:
     """The rows with what their stage holds and keeps alive: ends of the model, chunks, live counts."""
     layout, position, layers = rows["layout"], rows["position"], rows["layers"]
     vpp = layouts["vpp"][layout]
@@ -140,10 +152,11 @@ def stage_options(model: CostModel, costs: LayoutCosts, rows: Rows) -> Rows:
             pending = pending[~fits]
     candidates = {name: np.concatenate([part[name] for part in found]) for name in found[0]}
     candidates |= model.stages(costs, candidates, "times")
-    return _non_dominated(take(candidates, _fastest_set(candidates)))
+    candidates = take(candidates, _fastest_sets(candidates))
+    return _non_dominated(candidates | _chunk_seconds(model, costs, candidates))
 
 
-def _with_zero_modes(layouts: Columns, rows: Rows) -> Rows:
+def _with_zero_modes(layouts: Mapping[str, NDArray[Any]], rows: Rows) -> Rows:
     """Each row once for every ZeRO mode: the unsharded one alone where there is nothing to shard over."""
     modes = len(ZERO_MODES["zero_stage"])
     count = len(rows["layout"])
@@ -184,14 +197,52 @@ def _smallest_full(
     return trial, fits
 
 
-def _fastest_set(candidates: Mapping[str, NDArray[Any]]) -> NDArray[np.int64]:
-    """Of each origin row, the candidate of least seconds a micro-batch; the earlier set among equals."""
+def chunk_rows(rows: Rows, chunk: NDArray[np.int64]) -> Rows:
+    """The rows of chunk number `chunk` of each stage row, for the cost of that chunk alone."""
+    ends_model = (rows["has_head"] > 0) & (rows["has_embedding"] == 0)
+    layers = chunk_layers(rows["layers"], rows["vpp"], chunk, ends_model)
+    return {
+        **rows,
+        "layers": layers,
+        "recompute_layers": np.minimum(rows["recompute_per_chunk"], layers),
+        "has_embedding": rows["has_embedding"] * (chunk == 0),
+        "has_head": rows["has_head"] * (chunk == rows["vpp"] - 1),
+    }
+
+
+def _fastest_sets(candidates: Mapping[str, NDArray[Any]]) -> NDArray[np.int64]:
+    """Of each origin row, the candidate of least seconds a micro-batch; the earlier set among equals.
+
+    Where chunks differ in layers, the full set stands apart: it covers a number of layers, the others a share.
+    """
     seconds = candidates["forward_s"] + candidates["input_grad_s"] + candidates["weight_grad_s"]
-    order = np.lexsort((candidates["recompute"], seconds, candidates["origin"]))
-    origin = candidates["origin"][order]
+    apart = (candidates["recompute"] == FULL) & (candidates["wide_chunks"] > 0)
+    group = 2 * candidates["origin"] + apart
+    order = np.lexsort((candidates["recompute"], seconds, group))
+    group = group[order]
     first = np.ones(len(order), dtype=bool)
-    first[1:] = origin[1:] != origin[:-1]
+    first[1:] = group[1:] != group[:-1]
     return order[first]
+
+
+def _chunk_seconds(model: CostModel, costs: LayoutCosts, candidates: Rows) -> Rows:
+    """Columns with the seconds of every kind of chunk that a stage has: first, last, and neither.
+
+    Of the chunks that are neither, those as wide as the first and the last are covered by these unless they hold an
+    end of the model; `plain` is the one beside that. A stage of a single chunk is its own first, plain and last.
+    """
+    several = np.flatnonzero(candidates["vpp"] > 1)
+    rows = take(candidates, several)
+    ends_model = (rows["has_head"] > 0) & (rows["has_embedding"] == 0)
+    last = rows["vpp"] - 1
+    columns: Rows = {}
+    for kind, chunk in (("first", 0 * last), ("plain", np.where(ends_model, last - 1, 1)), ("last", last)):
+        seconds = model.stages(costs, chunk_rows(rows, chunk), "chunk") if len(several) else {}
+        for name in MICRO_BATCH_OUTPUTS:
+            column = candidates[name].copy()
+            column[several] = seconds.get(name, 0.0)
+            columns[f"{kind}_chunk_{name}"] = column
+    return columns
 
 
 def _non_dominated(options: Rows) -> Rows:
@@ -200,7 +251,9 @@ def _non_dominated(options: Rows) -> Rows:
         return options
     most = int(options["layers"].max()) + 1
     group = (options["layout"] * (int(options["position"].max()) + 1) + options["position"]) * most + options["layers"]
-    kept = front(np.column_stack([options[name] for name in TIME_OUTPUTS]), group)
+    # Weight gradients neither recompute nor exchange: they are equal in a group.
+    chunks = [f"{kind}_chunk_{name}" for kind in ("first", "plain", "last") for name in ("forward_s", "input_grad_s")]
+    kept = front(np.column_stack([options[name] for name in (*chunks, "first_s", "last_s", "global_s")]), group)
     options = take(options, kept)
     preference = (options["zero"], options["recompute_layers"], options["layers"], options["position"])
     return take(options, np.lexsort((*preference, options["layout"])))

@@ -1,4 +1,4 @@
-"""One layout's stages as a solver sees them: options as rows, and the step that a choice of them takes when replayed."""
+"""One layout's stages as a solver sees them: options as rows, and the step that a choice of them takes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,32 +13,16 @@ from cost_models.communication import hop_seconds
 from cost_models.schedules.critical_path import critical_path
 from cost_models.schedules.simulate import simulate
 from cost_models.schedules.times import StageTimes
-from planner.options import Rows
+from planner.options import Rows, chunk_rows
 from planner.predict import MICRO_BATCH_OUTPUTS, CostModel, LayoutCosts
-from planner.space import SCHEDULES, chunk_layers, take
+from planner.space import SCHEDULES, take
 from solver.assignment import AssignmentProblem, Path
 from solver.chain import ChainProblem
 from solver.dynamic_program import minimum_sum
 
-__all__ = ["Pipeline", "chunk_rows"]
+__all__ = ["Pipeline"]
 
 Array = NDArray[np.float64]
-
-
-def chunk_rows(rows: Rows, position_count: int, vpp: int) -> Rows:
-    """The chunks of stage rows as rows of their own, `vpp` a stage, in order."""
-    first, last = rows["position"] == 0, rows["position"] == position_count - 1
-    sizes = chunk_layers(rows["layers"], vpp, first, last).reshape(-1)
-    chunk = np.tile(np.arange(vpp), len(rows["layers"]))
-    repeated = {name: np.repeat(column, vpp) for name, column in rows.items()}
-    return {
-        **repeated,
-        "chunk": chunk,
-        "layers": sizes,
-        "recompute_layers": np.minimum(repeated["recompute_per_chunk"], sizes),
-        "has_embedding": repeated["has_embedding"] * (chunk == 0),
-        "has_head": repeated["has_head"] * (chunk == vpp - 1),
-    }
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,8 +39,9 @@ class Pipeline:
 
     @cached_property
     def layout(self) -> dict[str, int]:
-        """The layout's columns as plain integers."""
-        return {name: int(column[self.index]) for name, column in self.costs.layouts.items()}
+        """The layout's columns as plain integers, its bounds left out."""
+        columns = self.costs.layouts.items()
+        return {name: int(column[self.index]) for name, column in columns if column.dtype.kind == "i"}
 
     @property
     def schedule(self) -> str:
@@ -76,7 +61,8 @@ class Pipeline:
         vpp = self.layout["vpp"]
         if vpp == 1:
             return {name: self.options[name][:, None] for name in MICRO_BATCH_OUTPUTS}
-        rows = chunk_rows(self.options, self.layout["pp"], vpp)
+        repeated = {name: np.repeat(column, vpp) for name, column in self.options.items()}
+        rows = chunk_rows(repeated, np.tile(np.arange(vpp), len(self.options["layers"])))
         seconds = self.model.stages(self.costs, rows, "chunk")
         return {name: column.reshape(-1, vpp) for name, column in seconds.items()}
 
@@ -117,15 +103,16 @@ class Pipeline:
         """Lower bound of the span of 1F1B that pays every hop once a round of pp micro-batches; 0 for other schedules.
 
         Rank 0 keeps pp micro-batches in flight, so the next round starts when the first one is back: each round takes
-        at least the way down and up, all stages and hops.
+        at least the way down and up, all stages and hops. The last rank works through what is left of the batch in
+        one of them: it never has two micro-batches in flight.
         """
         if self.schedule != "1f1b":
             return 0.0
         pp, m = self.layout["pp"], self.layout["num_microbatches"]
         rounds, rest = (m - 1) // pp + 1, (m - 1) % pp
         per_round = self.chain.work / m
-        on_first = np.where(self.chain.stage == 0, rest, 0)
-        least = minimum_sum(self.chain, per_round * (rounds + on_first)).bound
+        on_last = np.where(self.chain.stage == pp - 1, rest, 0)
+        least = minimum_sum(self.chain, per_round * (rounds + on_last)).bound
         return float(least + 2 * rounds * self.hop_s[:-1].sum())
 
     def step_s(self, choice: ArrayLike) -> float:

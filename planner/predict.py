@@ -1,6 +1,6 @@
 """Rows of (layout, stage, option) -> seconds and bytes: the cost expressions, bound to one request's hardware."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, Self
 
@@ -39,8 +39,8 @@ def padded_vocab(vocab: int, multiple: int, tp: Any) -> Any:
 class CostModel:
     """The lowered cost expressions of one request.
 
-    `micro_batch` and `exchange` give the dear parts once a layout; `stages` and `chunks` combine them for rows that
-    name a layout, a stage and an option. All columns are float64, seconds and bytes.
+    `micro_batch` and `exchange` give the dear parts once a layout; `stages` combines them for rows that name a layout,
+    a stage (or one chunk of it) and an option. All columns are float64, seconds and bytes.
     """
 
     def __init__(self, request: PlanRequest) -> None:
@@ -116,7 +116,9 @@ class CostModel:
         `outputs` is a key of OUTPUTS.
         """
         lowered = self._lowered(outputs)
-        return evaluate(lowered, layouts.gather(lowered.inputs, rows), len(rows["layout"]))
+        values = evaluate(lowered, layouts.gather(lowered.inputs, rows), len(rows["layout"]))
+        # What overlapping adds is a difference: where it adds nothing, rounding can leave it a hair below zero.
+        return {name: np.maximum(column, 0.0) for name, column in values.items()}
 
     def _with_vocab(self, layouts: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         vocab, multiple = self.request.model.vocab, self.request.recipe.vocab_multiple
@@ -149,6 +151,10 @@ class LayoutCosts:
     def take(self, rows: Any) -> "LayoutCosts":
         """The costs of some of the layouts."""
         return LayoutCosts(take(self.layouts, rows), take(self.micro_batch, rows), take(self.exchange, rows))
+
+    def with_columns(self, **columns: NDArray[Any]) -> "LayoutCosts":
+        """The costs of the same layouts, which get more columns."""
+        return LayoutCosts({**self.layouts, **columns}, self.micro_batch, self.exchange)
 
     @cached_property
     def unit_s(self) -> dict[str, Array]:
@@ -185,7 +191,7 @@ class LayoutCosts:
         if name == "communicators":
             return self.communicators
         if name == "pipelined":
-            return self.layouts["pp"] > 1
+            return np.asarray(self.layouts["pp"] > 1)
         if name == "dp_shard":
-            return self.layouts["dp_shard"] * self.layouts["cp"]
-        return self.layouts[name]
+            return np.asarray(self.layouts["dp_shard"] * self.layouts["cp"])
+        return np.asarray(self.layouts[name])

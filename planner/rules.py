@@ -17,7 +17,7 @@ Values = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Rule:
-    """One condition. `holds` is true (elementwise) where it is obeyed; `message` says what is wrong and what is near."""
+    """One condition. `holds` is true (elementwise) where it is obeyed; `message` says what is wrong, what near."""
 
     id: str
     kind: Literal["legal", "express"]
@@ -129,14 +129,16 @@ RULES: tuple[Rule, ...] = (
 def legal(values: Values, *ids: str) -> Any:
     """Boolean column: true where the rules named by `ids` (all of them when none is named) are obeyed."""
     result: Any = True
-    for rule in RULES:
-        if rule.kind == "legal" and (not ids or rule.id in ids):
-            result = np.logical_and(result, rule.holds(values))
+    for rule in _legal_rules(ids):
+        result = np.logical_and(result, rule.holds(values))
     return result
 
 
-def violations(values: Values) -> list[tuple[str, str]]:
-    """(id, message) of every legal rule that one configuration breaks."""
-    return [
-        (rule.id, rule.message(values)) for rule in RULES if rule.kind == "legal" and not np.all(rule.holds(values))
-    ]
+def violations(values: Values, *ids: str) -> list[tuple[str, str]]:
+    """(id, message) of each legal rule that one configuration breaks, of those named by `ids` (all of them if none)."""
+    broken = (rule for rule in _legal_rules(ids) if not np.all(rule.holds(values)))
+    return [(rule.id, rule.message(values)) for rule in broken]
+
+
+def _legal_rules(ids: tuple[str, ...]) -> list[Rule]:
+    return [rule for rule in RULES if rule.kind == "legal" and (not ids or rule.id in ids)]

@@ -50,13 +50,13 @@ def plan(request: PlanRequest, progress: Callable[[Progress], None] | None = Non
                 if candidate is not None:
                     search.add(replayed(candidate))
         for candidate in search.open_candidates():
-            search.close(tightened(search, candidate))
+            search.close(candidate, tightened(search, candidate))
         neighbours(search)
     except KeyboardInterrupt:
         raise Interrupted(compose.document(search) if search.best else None) from None
     if search.best is None:
         raise explain_infeasible(search)
-    if search.limit_reached:
+    if search.limit_reached and not search.proven:
         message = f"the time limit of {request.time_limit_s:g} s was reached"
         raise LimitReached(compose.document(search), message)
     return compose.document(search)
@@ -64,14 +64,14 @@ def plan(request: PlanRequest, progress: Callable[[Progress], None] | None = Non
 
 def seed(search: Search) -> None:
     """None; the first feasible layouts, split evenly, give an incumbent to prune with. They prove nothing."""
-    for costs in best_first(search):
-        for pipeline in costed(search, costs, evenly=True):
+    trial = Search(search.model)
+    for costs in best_first(trial):
+        for pipeline in costed(trial, costs, evenly=True):
             solution = minimum_cost(pipeline.chain)
             if solution.feasible:
                 search.add(replayed(Candidate(pipeline, solution.choice, -inf)), proven=False)
         if search.best is not None:
-            break
-    search.start_over()
+            return
 
 
 def best_first(search: Search) -> Iterator[LayoutCosts]:
@@ -80,21 +80,33 @@ def best_first(search: Search) -> Iterator[LayoutCosts]:
     meshes = space.meshes(model.request)
     floor = bounds.mesh_bounds(model, meshes)
     order = np.argsort(floor, kind="stable")
+    ahead = np.append(floor[order], inf)
     for start in range(0, len(order), MESHES_AT_ONCE):
-        some = order[start : start + MESHES_AT_ONCE]
-        if search.limit_reached or search.pruned(float(floor[some[0]])):
+        if search.reached(float(ahead[start])):
             return
-        yield from _batches(search, LayoutCosts.of(model, space.layouts(model.request, take(meshes, some))))
+        listed = space.layouts(model.request, take(meshes, order[start : start + MESHES_AT_ONCE]))
+        behind = float(ahead[min(start + MESHES_AT_ONCE, len(order))])
+        yield from _batches(search, LayoutCosts.of(model, listed), behind)
+        if search.limit_reached:
+            return
+    search.reached(inf)
 
 
-def _batches(search: Search, costs: LayoutCosts) -> Iterator[LayoutCosts]:
-    """Batches of the layouts that can fit, in the order of their bounds, growing in size."""
+def _batches(search: Search, costs: LayoutCosts, ahead_s: float) -> Iterator[LayoutCosts]:
+    """Batches of the layouts that can fit, in the order of their bounds, growing in size.
+
+    Layouts of meshes further behind take `ahead_s` at least.
+    """
     search.seen(len(costs))
     promising = _in_order(search, costs)
     search.drop("bound", len(costs) - len(promising), search.cutoff_s)
     start, size = 0, FIRST_BATCH
-    while start < len(promising) and not search.limit_reached:
-        if search.pruned(float(promising.layouts["bound_s"][start]), len(promising) - start):
+    while start < len(promising):
+        bound_s = float(promising.layouts["bound_s"][start])
+        if bound_s >= search.cutoff_s:
+            search.drop("bound", len(promising) - start, bound_s)
+            return
+        if search.reached(min(bound_s, ahead_s)):
             return
         batch = promising.take(slice(start, start + size))
         fitting = can_fit(search, batch)
@@ -107,9 +119,8 @@ def _batches(search: Search, costs: LayoutCosts) -> Iterator[LayoutCosts]:
 def _in_order(search: Search, costs: LayoutCosts) -> LayoutCosts:
     """The layouts whose bound is under the cutoff, in the order of their bounds, which become columns of them."""
     step, everything = bounds.layout_bounds(search.model, costs)
-    costs.layouts.update(bound_s=step, global_bound_s=everything)
     order = np.argsort(step, kind="stable")
-    return costs.take(order[step[order] < search.cutoff_s])
+    return costs.with_columns(bound_s=step, global_bound_s=everything).take(order[step[order] < search.cutoff_s])
 
 
 def can_fit(search: Search, costs: LayoutCosts) -> LayoutCosts:
@@ -130,13 +141,14 @@ def costed(search: Search, costs: LayoutCosts, *, evenly: bool = False) -> Itera
     rows = options.positions(lower, upper)
     fitting = options.stage_options(model, costs, rows)
     search.visited(len(costs), len(rows["layout"]))
+    bound_s = bounds.option_bounds(model, costs, fitting)
     edges = np.searchsorted(fitting["layout"], np.arange(len(costs) + 1))
     for index, (start, end) in enumerate(pairwise(edges.tolist())):
-        part = take(fitting, slice(start, end))
-        if len(np.unique(part["position"])) == costs.layouts["pp"][index]:
-            yield Pipeline(model, costs, index, part)
+        if bound_s[index] < search.cutoff_s:
+            yield Pipeline(model, costs, index, take(fitting, slice(start, end)))
         elif possible[index]:
-            search.drop("memory", bound_s=search.cutoff_s)
+            # Windows leave out what is not under the cutoff: no bound of a layout's options says more than that.
+            search.drop("bound" if bound_s[index] < inf else "memory", bound_s=search.cutoff_s)
 
 
 def bounded(search: Search, pipeline: Pipeline) -> Candidate | None:
@@ -144,10 +156,10 @@ def bounded(search: Search, pipeline: Pipeline) -> Candidate | None:
     floor_s = pipeline.global_floor_s
     solution = minimum_cost(pipeline.chain, search.cutoff_s - floor_s)
     if not solution.feasible:
-        search.drop("bound", bound_s=solution.bound + floor_s)
+        search.drop("bound", bound_s=search.cutoff_s)
         return None
     bound_s = max(solution.bound, pipeline.cycle_bound_s) + floor_s
-    return Candidate(pipeline, solution.choice, bound_s)
+    return Candidate(pipeline, solution.choice, min(bound_s, search.cutoff_s))
 
 
 def replayed(candidate: Candidate) -> Candidate:
@@ -170,20 +182,20 @@ def tightened(search: Search, candidate: Candidate) -> Candidate:
         start=candidate.choice,
         seconds=search.seconds_left,
     )
-    if not len(result.choice):
-        return replace(candidate, bound_s=result.bound)
-    return replace(candidate, choice=result.choice, objective_s=result.objective, bound_s=result.bound)
+    # Stages of more layers than the cutoff allows are not among the options: nothing is proven beyond it.
+    bound_s = min(max(result.bound, candidate.bound_s), search.cutoff_s)
+    return replace(candidate, choice=result.choice, objective_s=result.objective, bound_s=bound_s)
 
 
 def neighbours(search: Search) -> None:
     """None; on the meshes one step from the best one, the evenly split plan of least bound is replayed, to be told."""
-    if search.best is None:
+    if search.best is None or search.limit_reached:
         return
-    nearby = _nearby(search)
+    nearby = _nearby(search, search.best)
     if not len(nearby):
         return
     best: dict[tuple[int, ...], Candidate] = {}
-    for pipeline in costed(search, nearby, evenly=True):
+    for pipeline in costed(Search(search.model), nearby, evenly=True):
         solution = minimum_cost(pipeline.chain)
         if solution.feasible:
             candidate = Candidate(pipeline, solution.choice, solution.bound + pipeline.global_floor_s)
@@ -193,15 +205,17 @@ def neighbours(search: Search) -> None:
         search.add(replayed(candidate), proven=False)
 
 
-def _nearby(search: Search) -> LayoutCosts:
+def _nearby(search: Search, best: Candidate) -> LayoutCosts:
     """Layouts that can fit on the meshes one prime factor from the best one: the first of each micro-batch size."""
     model = search.model
     meshes = space.meshes(model.request)
-    near = space.one_factor_away(dict(zip(space.MESH, search.best.mesh, strict=True)), meshes)
+    near = space.one_factor_away(dict(zip(space.MESH, best.mesh, strict=True)), meshes)
     costs = LayoutCosts.of(model, space.layouts(model.request, take(meshes, near)))
     step, _ = bounds.layout_bounds(model, costs)
     costs = can_fit(search, costs.take(np.argsort(step, kind="stable")))
     groups = np.column_stack([costs.layouts[name] for name in (*space.MESH, "micro_batch_size")])
     _, which = np.unique(groups, axis=0, return_inverse=True)
-    kept = [np.flatnonzero(which.reshape(-1) == index)[:LAYOUTS_NEARBY] for index in range(int(which.max(initial=-1)) + 1)]
+    kept = [
+        np.flatnonzero(which.reshape(-1) == index)[:LAYOUTS_NEARBY] for index in range(int(which.max(initial=-1)) + 1)
+    ]
     return costs.take(np.concatenate(kept) if kept else np.empty(0, dtype=np.int64))

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from cost_models.specs.cluster import ClusterSpec
 from planner import rules
@@ -19,8 +19,10 @@ __all__ = [
     "ZERO_MODES",
     "Columns",
     "chunk_layers",
+    "divisors",
     "layouts",
     "meshes",
+    "one_factor_away",
     "take",
 ]
 
@@ -71,6 +73,7 @@ NOT_SEARCHED = (
     "expert parallelism (dense models)",
     "offload of weights, gradients, optimizer states and activations",
     "tensor parallelism beyond the innermost network tier",
+    "shard groups other than all of DP and the most of it that stays inside a network tier",
 )
 
 
@@ -91,7 +94,7 @@ def meshes(request: PlanRequest) -> Columns:
     }
     tp = tp[rules.legal({**known, "tp": tp}, *_TENSOR_PARALLEL_RULES)]
     pp = np.arange(1, min(model.layers, cluster.gpus) + 1)
-    dp = _divisors(workload.global_batch, cluster.gpus)
+    dp = divisors(workload.global_batch, cluster.gpus)
     grid = np.meshgrid(tp, pp, dp, indexing="ij")
     columns = {name: axis.reshape(-1) for name, axis in zip(("tp", "pp", "dp"), grid, strict=True)}
     return take(columns, columns["tp"] * columns["pp"] * columns["dp"] <= cluster.gpus)
@@ -116,7 +119,7 @@ def layouts(request: PlanRequest, mesh: Columns) -> Columns:
         for order in range(len(RANK_ORDERS) if pp > 1 and dp > 1 else 1):
             stride = tp if order == 0 else tp * pp
             for shard in _shard_sizes(request.cluster, dp, stride):
-                for size in _divisors(per_rank, per_rank).tolist():
+                for size in divisors(per_rank, per_rank).tolist():
                     for vpp, schedule in _schedules(request, pp, per_rank // size):
                         rows.append(
                             (tp, sequence_parallel, 1, pp, vpp, dp, shard, dp // shard, order)
@@ -143,20 +146,16 @@ def with_strides(columns: Columns) -> Columns:
     }
 
 
-def chunk_layers(
-    layers: NDArray[np.int64], vpp: int, first: NDArray[np.bool_], last: NDArray[np.bool_]
-) -> NDArray[np.int64]:
-    """Layers of each of a rank's `vpp` chunks, int[..., vpp], for stages of `layers` layers.
+def chunk_layers(layers: ArrayLike, vpp: ArrayLike, chunk: ArrayLike, ends_model: ArrayLike) -> NDArray[np.int64]:
+    """Layers of chunk number `chunk` of stages that hold `layers` layers in `vpp` chunks; elementwise.
 
     As even as they go. The chunk that also holds the embedding (the first rank's first) or the head (the last rank's
-    last) is among the smaller ones, as in Llama 3's balanced pipeline.
+    last) is among the smaller ones, as in Llama 3's balanced pipeline: where `ends_model`, on the last of several
+    ranks, the wider chunks come first, elsewhere last.
     """
     base, extra = np.divmod(layers, vpp)
-    index = np.arange(vpp)
-    leading = index < extra[..., None]
-    trailing = index >= vpp - extra[..., None]
-    wide = np.where(last[..., None] & ~first[..., None], leading, trailing)
-    return np.asarray(base[..., None] + wide, dtype=np.int64)
+    wide = np.where(ends_model, np.less(chunk, extra), np.greater_equal(chunk, vpp - extra))
+    return np.asarray(base + wide, dtype=np.int64)
 
 
 _TENSOR_PARALLEL_RULES = ("tp-divides-heads", "tp-divides-ffn", "tp-splits-kv-heads", "tp-divides-sequence")
@@ -167,7 +166,8 @@ def _largest_tensor_parallel(cluster: ClusterSpec) -> int:
     return min(domain, cluster.gpus)
 
 
-def _divisors(value: int, largest: int) -> NDArray[np.int64]:
+def divisors(value: int, largest: int) -> NDArray[np.int64]:
+    """The divisors of `value` up to `largest`, ascending."""
     candidates = np.arange(1, int(value**0.5) + 1)
     small = candidates[value % candidates == 0]
     both = np.unique(np.concatenate([small, value // small]))
@@ -179,7 +179,7 @@ def _shard_sizes(cluster: ClusterSpec, dp: int, stride: int) -> list[int]:
     sizes = {dp}
     for tier in cluster.tiers:
         reach = (tier.domain_gpus or cluster.gpus) // stride
-        inside = [int(d) for d in _divisors(dp, max(reach, 1)) if d > 1]
+        inside = [int(d) for d in divisors(dp, max(reach, 1)) if d > 1]
         sizes.update(inside[-1:])
     return sorted(sizes, reverse=True)
 

@@ -21,12 +21,12 @@ def int_column(field: str, values: ArrayLike, length: int | None = None, below: 
     found = np.asarray(values)
     _check_shape(field, found, length)
     if found.size and not np.issubdtype(found.dtype, np.integer):
-        raise MalformedProblemError(field, f"dtype {found.dtype}", "an array of integers")
+        raise MalformedProblemError(field=field, found=f"dtype {found.dtype}", allowed="an array of integers")
     column = found.astype(np.int64)
     if column.size and column.min() < 0:
-        raise MalformedProblemError(field, column.min(), ">= 0")
+        raise MalformedProblemError(field=field, found=column.min(), allowed=">= 0")
     if column.size and below is not None and column.max() >= below:
-        raise MalformedProblemError(field, column.max(), f"< {below}")
+        raise MalformedProblemError(field=field, found=column.max(), allowed=f"< {below}")
     column.flags.writeable = False
     return column
 
@@ -54,14 +54,18 @@ def check_entries(field: str, values: FloatArray, *, nonnegative: bool = False, 
     """
     wrong = ~np.isfinite(values) if finite else np.isnan(values)
     if wrong.any():
-        raise MalformedProblemError(field, values[wrong][0], "finite" if finite else "a number, not NaN")
+        raise MalformedProblemError(
+            field=field, found=values[wrong][0], allowed="finite" if finite else "a number, not NaN"
+        )
     if nonnegative and values.size and values.min() < 0:
-        raise MalformedProblemError(field, values.min(), ">= 0")
+        raise MalformedProblemError(field=field, found=values.min(), allowed=">= 0")
 
 
 def _check_shape(field: str, found: NDArray[np.generic], length: int | None) -> None:
     """None; `found` is one-dimensional and of the given length, or an error."""
     if found.ndim != 1:
-        raise MalformedProblemError(field, f"shape {found.shape}", "one-dimensional")
+        raise MalformedProblemError(field=field, found=f"shape {found.shape}", allowed="one-dimensional")
     if length is not None and len(found) != length:
-        raise MalformedProblemError(field, f"{len(found)} entries", f"of the length of its problem, {length}")
+        raise MalformedProblemError(
+            field=field, found=f"{len(found)} entries", allowed=f"of the length of its problem, {length}"
+        )

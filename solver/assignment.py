@@ -1,4 +1,4 @@
-"""Assignments whose cost is the longest of many paths: the problem that goes to the mathematical-programming back end."""
+"""Assignments whose cost is the longest of many paths: what goes to the mathematical-programming back end."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ class Path:
         """None; the coefficients become a checked, read-only matrix."""
         matrix = np.array(self.coefficients, dtype=np.float64)
         if matrix.ndim != 2:
-            raise MalformedProblemError("Path.coefficients", f"shape {matrix.shape}", "of shape [num_stages, q]")
+            raise MalformedProblemError(
+                field="Path.coefficients", found=f"shape {matrix.shape}", allowed="of shape [num_stages, q]"
+            )
         check_entries("Path.coefficients", matrix)
         check_entries("Path.constant", np.array([self.constant]))
         matrix.flags.writeable = False
@@ -56,7 +58,9 @@ class SideConstraint:
     def __post_init__(self) -> None:
         """None; the coefficients become a checked, read-only column."""
         if self.sense not in ("<=", ">=", "=="):
-            raise MalformedProblemError("SideConstraint.sense", repr(self.sense), "'<=', '>=' or '=='")
+            raise MalformedProblemError(
+                field="SideConstraint.sense", found=repr(self.sense), allowed="'<=', '>=' or '=='"
+            )
         check_entries("SideConstraint.right_hand_side", np.array([self.right_hand_side]))
         column = float_column("SideConstraint.coefficients", self.coefficients)
         object.__setattr__(self, "coefficients", column)
@@ -97,10 +101,18 @@ class AssignmentProblem:
         name, length = type(self).__name__, len(self.stage)
         if self.num_stages < 1 or self.total_units < 0 or self.total_resource < 0:
             found = (self.num_stages, self.total_units, self.total_resource)
-            raise MalformedProblemError(f"{name}.(num_stages, total_units, total_resource)", found, ">= (1, 0, 0)")
+            raise MalformedProblemError(
+                field=f"{name}.(num_stages, total_units, total_resource)", found=found, allowed=">= (1, 0, 0)"
+            )
+        if self.resource is None and self.total_resource:
+            raise MalformedProblemError(
+                field=f"{name}.total_resource", found=self.total_resource, allowed="0 without a resource"
+            )
         features = np.array(self.features, dtype=np.float64)
         if features.ndim != 2 or len(features) != length:
-            raise MalformedProblemError(f"{name}.features", f"shape {features.shape}", f"of shape [{length}, q]")
+            raise MalformedProblemError(
+                field=f"{name}.features", found=f"shape {features.shape}", allowed=f"of shape [{length}, q]"
+            )
         check_entries(f"{name}.features", features)
         features.flags.writeable = False
         columns: dict[str, IntArray | FloatArray] = {
@@ -115,7 +127,9 @@ class AssignmentProblem:
         for field, column in columns.items():
             object.__setattr__(self, field, column)
         if not self.paths:
-            raise MalformedProblemError(f"{name}.paths", "none", "at least one: without a path the cost has no floor")
+            raise MalformedProblemError(
+                field=f"{name}.paths", found="none", allowed="at least one: without a path the cost has no floor"
+            )
         for path in self.paths:
             self.check_path(path)
         for constraint in self.side_constraints:
@@ -129,7 +143,9 @@ class AssignmentProblem:
         """
         shape = (self.num_stages, self.features.shape[1])
         if path.coefficients.shape != shape:
-            raise MalformedProblemError("Path.coefficients", f"shape {path.coefficients.shape}", f"of shape {shape}")
+            raise MalformedProblemError(
+                field="Path.coefficients", found=f"shape {path.coefficients.shape}", allowed=f"of shape {shape}"
+            )
 
     def row_weights(self, path: Path) -> FloatArray:
         """Share of each row in the length of a path that takes it, float[n]."""

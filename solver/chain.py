@@ -56,9 +56,13 @@ class ChainProblem:
         """None; the arrays are replaced by checked, read-only columns."""
         for name, least in (("num_stages", 1), ("total_units", 0), ("total_resource", 0)):
             if getattr(self, name) < least:
-                raise MalformedProblemError(f"ChainProblem.{name}", getattr(self, name), f">= {least}")
+                raise MalformedProblemError(
+                    field=f"ChainProblem.{name}", found=getattr(self, name), allowed=f">= {least}"
+                )
         if self.resource is None and self.total_resource:
-            raise MalformedProblemError("ChainProblem.total_resource", self.total_resource, "0 without a resource")
+            raise MalformedProblemError(
+                field="ChainProblem.total_resource", found=self.total_resource, allowed="0 without a resource"
+            )
         length = len(self.stage)
         self._replace("stage", int_column("ChainProblem.stage", self.stage, length, below=self.num_stages))
         self._replace("units", int_column("ChainProblem.units", self.units, length))

@@ -16,13 +16,13 @@ from solver.errors import MalformedProblemError
 from solver.milp import AssignmentModel, MilpStatus
 
 Oracle = Callable[[IntArray], tuple[float, Path]]
-"""From a choice, int[num_stages] rows, to its true cost and a path that bounds the cost of *every* assignment from below.
+"""From a choice, int[num_stages] rows, to its true cost and a path that bounds the cost of *every* assignment.
 
 The path should be tight at this choice (its length plus the greatest global value is the true cost); where it is not,
 the search may end before its gap is closed, and says so."""
 
-_TOLERANCE = 1e-9
-"""Relative distance at which costs count as equal."""
+_TOLERANCE = 1e-7
+"""Relative distance at which costs count as equal: what the back end can tell apart, and a little more."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +99,9 @@ class _Search:
         objective, path = self._oracle(choice)
         length = self._problem.path_length(path, choice) + self._problem.greatest_global(choice)
         if length > objective + _TOLERANCE * max(abs(objective), abs(length)):
-            raise MalformedProblemError("oracle path", f"length {length}", f"<= {objective}, the cost it came with")
+            raise MalformedProblemError(
+                field="oracle path", found=f"length {length}", allowed=f"<= {objective}, the cost it came with"
+            )
         self._asked.add(tuple(choice.tolist()))
         self._paths.append(path)
         self._model.add_path(path)

@@ -1,7 +1,7 @@
 """Exact assignments of options to the stages of a chain, by backward passes over the amounts left.
 
-The cost of a chain, `max_i(edge_i + W_i)`, is no sum, and the edges make it a matter of two criteria. For a threshold B,
-however, the least W of the rest of the chain among the assignments with every `edge + W <= B` obeys Bellman's
+The cost of a chain, `max_i(edge_i + W_i)`, is no sum, and the edges make it a matter of two criteria. For a threshold
+B, however, the least W of the rest of the chain among the assignments with every `edge + W <= B` obeys Bellman's
 principle, as W never falls when the W behind it grows. One pass therefore tells whether a cost of B can be had, and a
 search over B closes the gap between the best assignment found and a bound that the same passes give.
 """
@@ -87,7 +87,7 @@ def minimum_sum(problem: ChainProblem, values: ArrayLike) -> ChainSolution:
 
 
 def unit_windows(problem: ChainProblem) -> IntArray:
-    """Least and most units of each stage over all feasible assignments, int[num_stages, 2]; int[0, 2] if there is none."""
+    """Least and most units of each stage over all feasible assignments, int[num_stages, 2]; int[0, 2] without any."""
     windows = [(moves.units.min(), moves.units.max()) for moves in problem.moves]
     return np.array(windows, dtype=np.int64).reshape(-1, 2)
 

@@ -22,7 +22,7 @@ class MalformedProblemError(SolverError, ValueError):
         field: name of the field at fault, for example `ChainProblem.units`.
     """
 
-    def __init__(self, field: str, found: object, allowed: str) -> None:
+    def __init__(self, *, field: str, found: object, allowed: str) -> None:
         super().__init__(f"{field} must be {allowed}, got {found}")
         self.field = field
 

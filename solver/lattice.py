@@ -1,4 +1,4 @@
-"""States of a chain of stages: the amounts left over that some assignment passes through, and the moves between them."""
+"""States of a chain of stages, the amounts left over that some assignment passes through, and the moves between."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class StageMoves:
     units: IntArray
     """int[g]: units that the move uses."""
     source: IntArray
-    """int[g, s]: state of the next stage that the move reaches from state s; its number of states if it reaches none."""
+    """int[g, s]: state of the next stage that the move reaches from state s; the number of those if it reaches none."""
 
 
 def build(
@@ -50,14 +50,12 @@ def build(
     for entry, (distinct, group), allowed in zip(rows, steps, usable_up[1:], strict=True):
         left = states - distinct[:, None]
         number, states = grid.numbered(left, allowed)
-        alive = (number < len(states)).any(axis=1)
+        alive = np.any(number < len(states), axis=1)
         moves.append(_living_moves(entry, group, distinct // grid.stride, number, alive))
     return tuple(moves)
 
 
-def _living_moves(
-    rows: IntArray, group: IntArray, units: IntArray, source: IntArray, alive: BoolArray
-) -> StageMoves:
+def _living_moves(rows: IntArray, group: IntArray, units: IntArray, source: IntArray, alive: BoolArray) -> StageMoves:
     """Moves of one stage without those, bool[g] in `alive`, that reach no state."""
     kept = alive[group]
     renumbered = np.cumsum(alive) - 1

@@ -1,8 +1,9 @@
 """Assignments by mixed-integer programming (PuLP, HiGHS), for constraints that a dynamic program cannot carry.
 
 One binary an option, one equation a stage, amounts summed over the binaries themselves: without linking variables the
-relaxation stays tight. HiGHS's tolerances are absolute, so that costs are scaled to the order of one, by a power of two
-lest they be rounded; within these tolerances (1e-9) what it proves is taken as proven.
+relaxation stays tight. HiGHS's tolerances are absolute and stay at their defaults, as 1.16 was seen to loop for ever,
+past its time limit, with a `mip_feasibility_tolerance` of 1e-9. The costs are scaled instead, by a power of two lest
+they be rounded, and what the tolerance leaves open is taken off the bound.
 """
 
 from __future__ import annotations
@@ -28,10 +29,13 @@ if TYPE_CHECKING:
 
 MilpStatus = Literal["OPTIMAL", "FEASIBLE", "CUTOFF", "INFEASIBLE", "UNKNOWN"]
 """OPTIMAL: proven best. FEASIBLE, UNKNOWN: a limit was reached with, without an assignment. CUTOFF: proven that nothing
-lies below the cutoff. INFEASIBLE: no assignment exists."""
+lies below the cutoff, or that no assignment exists. INFEASIBLE: no assignment exists."""
 
-_TOLERANCE = 1e-9
-"""Feasibility and integrality, after scaling; HiGHS allows no less than 1e-10."""
+_BACK_END_TOLERANCE = 1e-6
+"""HiGHS prunes nodes that would improve its best solution by less than this."""
+
+_SCALED_SIZE = 1024.0
+"""Least size, after scaling, of the largest share that a row has in a cost: the tolerance is under 1e-9 of that."""
 
 _PROCESS_LOCK = threading.Lock()
 
@@ -146,13 +150,15 @@ class AssignmentModel:
         import pulp
 
         _print_banner_nowhere()
-        options = {"parallel": "off", "mip_feasibility_tolerance": _TOLERANCE, "primal_feasibility_tolerance": _TOLERANCE}
         limit = max(0.0, seconds) if isfinite(seconds) else None
         try:
-            back_end = pulp.HiGHS(msg=False, threads=1, gapRel=relative_gap, gapAbs=0.0, timeLimit=limit, **options)
+            back_end = pulp.HiGHS(
+                msg=False, threads=1, gapRel=relative_gap, gapAbs=0.0, timeLimit=limit, parallel="off"
+            )
             self._pulp.solve(back_end)
         except pulp.PulpSolverError as error:
-            raise BackEndError(f"HiGHS must be installed and able to solve the model: {error}") from error
+            message = f"HiGHS must be installed and able to solve the model: {error}"
+            raise BackEndError(message) from error
         return self._read()
 
     def _read(self) -> MilpSolution:
@@ -160,13 +166,16 @@ class AssignmentModel:
         import pulp
 
         if self._pulp.sol_status == pulp.LpSolutionInfeasible:
-            return _without_choice("CUTOFF", self._cutoff) if isfinite(self._cutoff) else _without_choice("INFEASIBLE", inf)
-        proven = self._pulp.solverModel.getInfo().mip_dual_bound / self._scale
-        choice = self._choice()
+            # With a cutoff the model is also infeasible when all assignments cost more.
+            return _without_choice("CUTOFF" if isfinite(self._cutoff) else "INFEASIBLE", self._cutoff)
+        info = self._pulp.solverModel.getInfo()
+        proven = (info.mip_dual_bound - _BACK_END_TOLERANCE) / self._scale
+        choice = self._choice() if isfinite(info.objective_function_value) else None
         optimal = self._pulp.sol_status == pulp.LpSolutionOptimal
         if choice is None:
             if optimal:
-                raise BackEndError("HiGHS must return one row a stage with the totals of the problem, and did not")
+                message = "HiGHS must return one row a stage that meet the totals of the problem, and did not"
+                raise BackEndError(message)
             return _without_choice("UNKNOWN", proven)
         problem = self._problem
         longest = max(problem.path_length(path, choice) for path in self._paths)
@@ -186,13 +195,13 @@ class AssignmentModel:
         return choice if totals_met else None
 
     def _scale_of_costs(self) -> float:
-        """Power of two that brings the largest share of a cost to the order of one."""
+        """Power of two that brings the largest share of a cost to `_SCALED_SIZE` or up to twice that."""
         problem = self._problem
         shares = [np.abs(problem.row_weights(path)[self._rows]).max() for path in problem.paths]
         shares += [abs(path.constant) for path in problem.paths]
         if problem.global_value is not None:
             shares.append(np.abs(problem.global_value[self._rows]).max())
-        return _reciprocal_power_of_two(max(shares))
+        return 2.0 * _SCALED_SIZE * _reciprocal_power_of_two(max(shares))
 
 
 def _reciprocal_power_of_two(size: float) -> float:
@@ -210,14 +219,18 @@ def _print_banner_nowhere() -> None:
     """None; HiGHS prints its banner once a process, before its output can be turned off: this time to nowhere."""
     import highspy
 
-    with _PROCESS_LOCK, _standard_output_closed():
+    with _PROCESS_LOCK, _standard_output_to_nowhere():
         highspy.Highs()
 
 
 @contextlib.contextmanager
-def _standard_output_closed() -> Iterator[None]:
+def _standard_output_to_nowhere() -> Iterator[None]:
     """Context in which file descriptor 1 leads nowhere; Python's own buffers are untouched."""
-    saved = os.dup(1)
+    try:
+        saved = os.dup(1)
+    except OSError:  # closed by the caller: nothing can reach it
+        yield
+        return
     nowhere = os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(nowhere, 1)

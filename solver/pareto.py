@@ -29,7 +29,9 @@ def front(values: ArrayLike, groups: ArrayLike | None = None) -> IntArray:
     """
     matrix = np.asarray(values, dtype=np.float64)
     if matrix.ndim != 2 or matrix.shape[1] == 0:
-        raise MalformedProblemError("values", f"shape {matrix.shape}", "of shape [n, d] with d >= 1")
+        raise MalformedProblemError(
+            field="values", found=f"shape {matrix.shape}", allowed="of shape [n, d] with d >= 1"
+        )
     check_entries("values", matrix, finite=False)
     group = _group_numbers(groups, len(matrix))
     if len(matrix) == 0:
@@ -45,7 +47,7 @@ def _group_numbers(groups: ArrayLike | None, rows: int) -> IntArray:
         return np.zeros(rows, dtype=np.int64)
     found = np.asarray(groups)
     if found.shape != (rows,) or (rows and not np.issubdtype(found.dtype, np.integer)):
-        raise MalformedProblemError("groups", f"{found.dtype}{list(found.shape)}", f"int[{rows}]")
+        raise MalformedProblemError(field="groups", found=f"{found.dtype}{list(found.shape)}", allowed=f"int[{rows}]")
     return np.unique(found, return_inverse=True)[1].astype(np.int64)
 
 

@@ -4,7 +4,9 @@ from hypothesis import strategies as st
 
 from cost_models.specs.cluster import ClusterSpec, NetworkTier
 from cost_models.specs.gpu import GpuSpec
+from cost_models.specs.mla import MlaSpec
 from cost_models.specs.model import ModelSpec
+from cost_models.specs.moe import MoeSpec
 from cost_models.specs.workload import WorkloadSpec
 
 
@@ -30,6 +32,62 @@ def model_specs(draw: st.DrawFn, max_layers: int = 96) -> ModelSpec:
         positions=draw(st.sampled_from(["rope", "learned"])),
         tie_embeddings=draw(st.booleans()),
     )
+
+
+@st.composite
+def moe_specs(draw: st.DrawFn, layers: int) -> MoeSpec:
+    """Draw experts for a model of some layers, at least one of which has them."""
+    experts, shared = draw(st.sampled_from([2, 8, 16, 60, 256])), draw(st.integers(0, 2))
+    leading = draw(st.integers(0, min(3, layers - 1)))
+    return MoeSpec(
+        experts=experts,
+        top_k=draw(st.integers(1, min(8, experts))),
+        expert_ffn=draw(st.integers(1, 64)) * 64,
+        shared_experts=shared,
+        shared_ffn=shared * 64 * draw(st.integers(1, 64)),
+        shared_expert_gate=draw(st.booleans()) and shared > 0,
+        leading_dense_layers=leading,
+        layer_step=draw(st.integers(1, min(4, layers - leading))),
+        router_bias=draw(st.booleans()),
+        expert_bias=draw(st.booleans()),
+    )
+
+
+@st.composite
+def mla_specs(draw: st.DrawFn) -> MlaSpec:
+    """Draw latent attention, with and without a query latent."""
+    return MlaSpec(
+        query_rank=draw(st.sampled_from([0, 96, 1536])),
+        kv_rank=draw(st.sampled_from([64, 512])),
+        nope_head_dim=draw(st.sampled_from([32, 128])),
+        rope_head_dim=draw(st.sampled_from([16, 64])),
+        value_head_dim=draw(st.sampled_from([32, 128])),
+    )
+
+
+@st.composite
+def any_model_specs(draw: st.DrawFn, max_layers: int = 96) -> ModelSpec:
+    """Draw a model of any kind: dense or with experts, heads or latents, windows, parallel blocks, odd norms."""
+    dense = draw(model_specs(max_layers=max_layers))
+    changes: dict[str, object] = {"mtp_layers": draw(st.integers(0, 2)), "embedding_norm": draw(st.booleans())}
+    if draw(st.booleans()):
+        changes["moe"] = draw(moe_specs(dense.layers))
+    if draw(st.booleans()):
+        mla = draw(mla_specs())
+        changes |= {"mla": mla, "kv_heads": dense.heads, "head_dim": mla.query_head_dim, "qkv_bias": False}
+    else:
+        changes["qk_norm"] = draw(st.sampled_from(["none", "head", "projection"]))
+    if draw(st.booleans()):
+        changes |= {
+            "sliding_window": draw(st.sampled_from([128, 1024, 4096])),
+            "window_kind": draw(st.sampled_from(["sliding", "chunked"])),
+            "full_attention_step": draw(st.sampled_from([0, 2, 4, 6])),
+        }
+    if draw(st.booleans()):
+        changes |= {"parallel_block": True, "shared_norm": draw(st.booleans())}
+    else:
+        changes["norm_placement"] = draw(st.sampled_from(["before", "after", "both"]))
+    return dense.replaced(**changes)
 
 
 @st.composite

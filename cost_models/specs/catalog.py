@@ -13,9 +13,11 @@ from cost_models.specs.base import Spec
 from cost_models.specs.cluster import ClusterSpec
 from cost_models.specs.errors import SpecError, UnknownNameError, did_you_mean
 from cost_models.specs.gpu import GpuSpec
+from cost_models.specs.hf_config import load_cached_config, load_hf_config
 from cost_models.specs.model import ModelSpec
 from cost_models.specs.profile import HardwareProfile
 from cost_models.specs.recipe import FrameworkRecipe
+from cost_models.specs.scaled_profile import scaled_fields
 from cost_models.specs.units import format_bytes, parse_bytes
 
 Kind = Literal["models", "gpus", "clusters", "profiles", "frameworks"]
@@ -50,8 +52,29 @@ def names(kind: Kind) -> list[str]:
 
 
 def load_model(name: str) -> ModelSpec:
-    """Return a model by name, alias ("meta-llama/Meta-Llama-3-70B") or TOML file. Raises UnknownNameError."""
-    return _load("models", name, ModelSpec)
+    """Return a model by name, alias ("meta-llama/Meta-Llama-3-70B"), TOML file, config.json, its folder, or cached id.
+
+    Raises UnknownNameError, and SpecError for a file that cannot be read.
+    """
+    return load_model_with_notes(name)[0]
+
+
+def load_model_with_notes(name: str) -> tuple[ModelSpec, tuple[str, ...]]:
+    """Return the model of load_model, and a sentence for each thing that reading it assumed or left out."""
+    if _is_file(name):
+        return _load("models", name, ModelSpec), ()
+    if _is_path(name):
+        read = load_hf_config(name)
+        return read.model, read.notes
+    try:
+        return _load("models", name, ModelSpec), ()
+    except UnknownNameError as error:
+        cached = load_hf_config(name) if Path(name).is_dir() else load_cached_config(name)
+        if cached is None:
+            hint = "; nothing is downloaded: give the folder of its config.json" if "/" in name else ""
+            message = f"{error}{hint}"
+            raise UnknownNameError(message) from None
+        return cached.model, cached.notes
 
 
 def load_gpu(name: str) -> GpuSpec:
@@ -65,10 +88,37 @@ def load_recipe(name: str) -> FrameworkRecipe:
 
 
 def load_profile(gpu: str) -> HardwareProfile:
-    """Return the hardware profile of a GPU, by any name of the GPU, or of a TOML file. Raises UnknownNameError."""
-    if _is_file(gpu) or _key(gpu) in map(_key, names("profiles")):
-        return _load("profiles", gpu, HardwareProfile)
-    return _load("profiles", load_gpu(gpu).name, HardwareProfile)
+    """Return the hardware profile of a GPU, by any name of the GPU, or of a TOML file. Raises UnknownNameError.
+
+    A file that names `scaled_from` states only what is known of its GPU; the rest is scaled (scaled_profile.py).
+    """
+    fields = _fields("profiles", _profile_name(gpu))
+    if "scaled_from" not in fields:
+        return HardwareProfile.model_validate(fields)
+    base = load_profile(_reference(fields.pop("scaled_from")))
+    own = load_gpu(str(fields.get("gpu", gpu)))
+    return HardwareProfile.model_validate(scaled_fields(base, load_gpu(base.gpu), own, fields))
+
+
+def measured_gpu(gpu: str) -> str:
+    """Return the GPU whose measurements stand in the profile of a GPU: its own name, or that of the one it is like."""
+    name = _profile_name(gpu)
+    fields = _fields("profiles", name)
+    return measured_gpu(fields["scaled_from"]) if "scaled_from" in fields else str(fields.get("gpu", name))
+
+
+def _reference(name: object) -> str:
+    """Return the GPU that a profile is scaled from. Raises SpecError for anything but an entry of the catalog."""
+    if not isinstance(name, str) or _is_file(name):  # a file could name itself
+        message = f"profile.scaled_from must be a GPU of the catalog, got {name!r}"
+        raise SpecError(message)
+    return name
+
+
+def _profile_name(gpu: str) -> str:
+    """Return the profile that belongs to any name of a GPU; a file is its own."""
+    known = _is_file(gpu) or _key(gpu) in map(_key, names("profiles"))
+    return gpu if known else load_gpu(gpu).name
 
 
 def load_cluster(name: str, gpus: int) -> ClusterSpec:
@@ -136,6 +186,11 @@ def _fields(kind: Kind, name: str) -> dict[str, Any]:
 
 def _is_file(name: str) -> bool:
     return name.endswith(".toml")
+
+
+def _is_path(name: str) -> bool:
+    """Whether a name cannot be a catalog entry or an id: "./llama3-8b", "/models/mine", "mine/config.json"."""
+    return name.endswith((".json", "/")) or name.startswith((".", "/", "~"))
 
 
 def _entry(kind: Kind, name: str) -> dict[str, Any]:

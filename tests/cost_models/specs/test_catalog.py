@@ -27,8 +27,6 @@ from cost_models.specs.errors import SpecError, UnitError, UnknownNameError
 
 ROOT = Path(__file__).resolve().parents[3]
 KINDS: tuple[catalog.Kind, ...] = ("models", "gpus", "clusters", "profiles", "frameworks")
-GPUS = ["a100-40-sxm", "a100-80-sxm", "b200", "h100-sxm", "h200", "l4"]
-
 # layers, hidden, ffn, heads, kv_heads, head_dim, vocab, context, parameters in 1e9 (matrices and embeddings only)
 SHAPES = {
     "llama2-7b": (32, 4096, 11008, 32, 32, 128, 32000, 4096, 6.738),
@@ -64,9 +62,11 @@ def test_every_data_file_validates_and_is_named_like_its_file(kind: catalog.Kind
 
 def test_the_catalog_holds_what_is_promised() -> None:
     """The entries that documentation and defaults rely on are there."""
-    assert names("models") == sorted(SHAPES)
-    assert names("gpus") == names("profiles") == GPUS
-    assert {"dgx-a100", "dgx-h100", "dgx-h200", "dgx-b200", "l4-pcie", "llama3-roce"} <= set(names("clusters"))
+    assert set(SHAPES) < set(names("models"))
+    assert len(names("models")) == 61
+    assert names("gpus") == names("profiles") == sorted(FIGURES)
+    presets = {"dgx-a100", "dgx-h100", "dgx-h200", "dgx-b200", "gb200-nvl72", "aws-p4d", "aws-p5", "aws-p6-b200"}
+    assert presets | {"a100-4gpu", "l4-pcie", "llama3-roce", "hgx-h800", "mi300x-node"} <= set(names("clusters"))
     assert "megatron" in names("frameworks")
 
 
@@ -88,8 +88,15 @@ def test_models_have_their_published_shape_and_size(name: str) -> None:
 def test_every_figure_names_its_source(kind: catalog.Kind, name: str) -> None:
     """Each field that holds a figure or a switch has a source, and no source is left over."""
     content = entry(kind, name)
-    assert set(content["sources"]) == set(content) - {"name", "gpu", "sources", "catalog"}
-    assert all(text.strip() for text in content["sources"].values())
+    sources = content.get("sources", {})
+    assert set(sources) == set(content) - {"name", "gpu", "scaled_from", "sources", "catalog"}
+    assert all(text.strip() for text in sources.values())
+
+
+@pytest.mark.parametrize("name", names("models"))
+def test_every_model_names_its_source(name: str) -> None:
+    """A model has one sentence for all its numbers."""
+    assert len(load_model(name).source) > 20
 
 
 @pytest.mark.parametrize("name", names("clusters"))
@@ -100,22 +107,48 @@ def test_every_figure_of_a_cluster_names_its_source(name: str) -> None:
     assert set(content["sources"]) == figures | {f"tiers.{tier['name']}" for tier in content["tiers"]}
 
 
-@pytest.mark.parametrize(
-    ("name", "peak_flops"),
-    [
-        ("a100-40-sxm", 312e12),
-        ("a100-80-sxm", 312e12),
-        ("h100-sxm", 989e12),
-        ("h200", 989e12),
-        ("b200", 2250e12),
-        ("l4", 121e12),
-    ],
-)
-def test_peaks_are_dense(name: str, peak_flops: float) -> None:
-    """The figure with sparsity, twice as large, is the usual mistake."""
+# bf16 (the V100's fp16) and fp8 in TFLOP/s, memory bandwidth in GB/s, usable GiB, NVLink GB/s in one direction
+FIGURES = {
+    "v100-16": (125, None, 900, 15.78, 150),
+    "v100-32": (125, None, 900, 31.74, 150),
+    "a100-40-sxm": (312, None, 1555, 39.39, 300),
+    "a100-80-sxm": (312, None, 2039, 79.15, 300),
+    "a100-40-pcie": (312, None, 1555, 39.39, 0),
+    "a100-80-pcie": (312, None, 1935, 79.15, 0),
+    "a800-80-sxm": (312, None, 2039, 79.15, 200),
+    "a10g": (70, None, 600, 22.06, 0),
+    "l4": (121, 242, 300, 22.03, 0),
+    "l40s": (362, 733, 864, 44.40, 0),
+    "rtx-4090": (165.2, 330.3, 1008, 23.64, 0),
+    "h100-sxm": (989, 1979, 3350, 79.10, 450),
+    "h100-pcie": (756, 1513, 2000, 79.10, 0),
+    "h100-nvl": (835, 1671, 3900, 93.10, 300),
+    "h100-sxm-96": (989, 1979, 2400, 95.04, 450),
+    "h800-sxm": (989, 1979, 3350, 79.10, 200),
+    "h200": (989, 1979, 4800, 139.80, 450),
+    "gh200": (989, 1979, 4000, 94.50, 450),
+    "b200": (2250, 4500, 8000, 178.35, 900),
+    "b300": (2250, 4500, 8000, 267.69, 900),
+    "gb200": (2450, 4900, 8000, 184.31, 900),
+    "gb300": (2450, 4900, 8000, 276.60, 900),
+    "mi250x": (191.5, None, 1600, 63.98, 100),
+    "mi300x": (1307.4, 2614.9, 5300, 191.98, 448),
+    "mi325x": (1307.4, 2614.9, 6000, 255.98, 448),
+    "mi355x": (2516.6, 5033.2, 8000, 287.98, 537.6),
+}
+
+
+@pytest.mark.parametrize("name", names("gpus"))
+def test_the_figures_of_every_gpu(name: str) -> None:
+    """Peaks are dense (the figure with sparsity, twice as large, is the usual mistake), links in one direction."""
     gpu = load_gpu(name)
-    assert gpu.peak_flops["bf16"] == peak_flops
-    assert gpu.usable_memory_bytes < 1.075 * gpu.nominal_memory_bytes
+    bf16, fp8, bandwidth, usable, nvlink = FIGURES[name]
+    assert gpu.peak_flops["bf16"] == pytest.approx(bf16 * 1e12)
+    assert gpu.peak_flops.get("fp8") == (pytest.approx(fp8 * 1e12) if fp8 else None)
+    assert gpu.memory_bandwidth_bytes_per_s == pytest.approx(bandwidth * 1e9)
+    assert gpu.usable_memory_bytes == round(usable * 2**30)
+    assert gpu.nvlink_bandwidth_bytes_per_s == pytest.approx(nvlink * 1e9)
+    assert 0.9 < gpu.usable_memory_bytes / gpu.nominal_memory_bytes < 1.075
 
 
 @pytest.mark.parametrize("name", names("clusters"))
@@ -126,7 +159,40 @@ def test_a_cluster_agrees_with_its_gpu_and_has_a_link_fraction_for_each_tier(nam
     assert {tier.kind for tier in cluster.tiers} <= set(fractions)
     nvlink = [tier.bandwidth_bytes_per_s for tier in cluster.tiers if tier.kind == "nvlink"]
     expected = cluster.gpu.nvlink_bandwidth_bytes_per_s
-    assert nvlink == ([expected] if expected else [])
+    assert nvlink == pytest.approx([expected] if expected else [])
+
+
+@pytest.mark.parametrize("name", names("gpus"))
+def test_every_gpu_has_the_nodes_it_is_usually_in(name: str) -> None:
+    """--gpu alone is enough for any GPU of the catalog."""
+    assert default_cluster(name, 16).gpu == load_gpu(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "gpus_per_node", "domains", "network_bytes_per_s"),
+    [
+        ("dgx-h100", 8, [8, None], 50e9),
+        ("gb200-nvl72", 4, [72, None], 50e9),
+        ("gb300-nvl72", 4, [72, None], 100e9),
+        ("aws-p4d", 8, [8, None], 6.25e9),
+        ("aws-p5", 8, [8, None], 50e9),
+        ("aws-p6-b200", 8, [8, None], 50e9),
+        ("aws-g5", 8, [8, None], 12.5e9 / 8),
+        ("hgx-h800", 8, [8, None], 50e9),
+        ("h100-nvl-node", 8, [2, 8, None], 25e9 / 8),
+        ("a100-4gpu", 4, [4, None], 25e9),
+        ("mi300x-node", 8, [8, None], 50e9),
+        ("dgx-1-v100", 8, [8, None], 6.25e9),
+    ],
+)
+def test_the_nodes_and_networks_of_known_clusters(
+    name: str, gpus_per_node: int, domains: list[int | None], network_bytes_per_s: float
+) -> None:
+    """GPUs of a host, domains of the tiers, and what one GPU has of the outermost network."""
+    cluster = load_cluster(name, 144)
+    assert cluster.gpus_per_node == gpus_per_node
+    assert [tier.domain_gpus for tier in cluster.tiers] == domains
+    assert cluster.tiers[-1].bandwidth_bytes_per_s == pytest.approx(network_bytes_per_s)
 
 
 def test_the_llama3_cluster_has_its_tiers_and_oversubscription() -> None:
@@ -144,7 +210,14 @@ def test_the_llama3_cluster_has_its_tiers_and_oversubscription() -> None:
         ("LLAMA3_70B", "llama3-70b"),
         ("meta-llama/Meta-Llama-3-70B", "llama3-70b"),
         ("llama3-405b", "llama3.1-405b"),
-        ("llama3.3-70b", "llama3.1-70b"),
+        ("llama3.3-70b", "llama3.3-70b"),
+        ("mistralai/Mixtral-8x7B-v0.1", "mixtral-8x7b"),
+        ("deepseek-ai/DeepSeek-V3-Base", "deepseek-v3"),
+        ("DeepSeek-R1", "deepseek-v3"),
+        ("google/gemma-2-9b", "gemma2-9b"),
+        ("openai/gpt-oss-120b", "gpt-oss-120b"),
+        ("EleutherAI/pythia-12b", "pythia-12b"),
+        ("llama4-maverick", "llama4-maverick-17b-128e"),
         ("meta-llama/Llama-3.2-1B", "llama3.2-1b"),
         ("gpt3", "gpt3-175b"),
         ("Qwen/Qwen2.5-72B", "qwen2.5-72b"),
@@ -169,7 +242,7 @@ def test_no_name_or_alias_stands_for_two_entries(kind: catalog.Kind) -> None:
     ("call", "message"),
     [
         (lambda: load_model("lama3-70b"), r"^unknown model 'lama3-70b'; did you mean 'llama3-70b'"),
-        (lambda: load_model("???"), r"^unknown model '\?\?\?'; known: gpt3-175b, "),
+        (lambda: load_model("???"), r"^unknown model '\?\?\?'; known: bloom-176b, "),
         (lambda: load_gpu("h1000"), r"^unknown gpu 'h1000'"),
         (lambda: load_profile("h1000"), r"^unknown gpu 'h1000'"),
         (lambda: load_cluster("dgx-h10", 8), r"^unknown cluster 'dgx-h10'; did you mean 'dgx-h100'"),
@@ -184,7 +257,14 @@ def test_unknown_names_get_the_nearest_ones(call: Any, message: str) -> None:
 
 @pytest.mark.parametrize(
     ("memory", "gpu"),
-    [("80GB", "h100-sxm"), ("40GB", "a100-40-sxm"), ("141GB", "h200"), ("192GB", "b200"), ("24GB", "l4")],
+    [
+        ("80GB", "h100-sxm"),
+        ("40GB", "a100-40-sxm"),
+        ("141GB", "h200"),
+        ("192GB", "b200"),
+        ("24GB", "l4"),
+        ("32GB", "v100-32"),
+    ],
 )
 def test_a_memory_size_alone_stands_for_a_gpu(memory: str, gpu: str) -> None:
     """80GB is an H100 SXM, in the nodes it is sold in."""

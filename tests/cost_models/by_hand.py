@@ -1,0 +1,331 @@
+"""The cost model once more, written by hand in plain Python for one row: what the lowered expressions must equal.
+
+Branches where the expressions multiply by flags, a loop of events where overlap has a closed form, sums over tensors
+spelt out. Only powers of two as degrees, on eight-GPU nodes.
+"""
+
+import math
+from dataclasses import dataclass
+
+from cost_models.specs.cluster import ClusterSpec
+from cost_models.specs.model import ModelSpec
+from cost_models.specs.profile import HardwareProfile
+from cost_models.specs.recipe import FrameworkRecipe
+
+Row = dict[str, float]
+Passes = tuple[float, float, float]  # forward, input-grad and weight-grad seconds
+
+
+@dataclass(frozen=True)
+class ByHand:
+    """Seconds and bytes of one row for a model under a recipe on some hardware, bf16."""
+
+    model: ModelSpec
+    recipe: FrameworkRecipe
+    cluster: ClusterSpec
+    profile: HardwareProfile
+    context_bytes: float
+
+    # kernels
+    def gemm(self, rows: float, columns: float, inner: float, output_bytes: float = 2) -> float:
+        gpu, constants = self.cluster.gpu, self.profile.gemm["bf16"]
+        peak = gpu.peak_flops["bf16"] * constants.peak_fraction * self.profile.sustained_fraction
+        bandwidth = gpu.memory_bandwidth_bytes_per_s * constants.bandwidth_fraction
+        traffic = 2 * rows * inner + 2 * inner * columns + output_bytes * rows * columns
+        return max(2 * rows * columns * inner / peak, traffic / bandwidth) + constants.launch_s
+
+    def linear(self, tokens: float, inputs: float, outputs: float) -> Passes:
+        accumulate = 2 * self.recipe.gradient_bytes
+        return (
+            self.gemm(tokens, outputs, inputs),
+            self.gemm(tokens, inputs, outputs),
+            self.gemm(outputs, inputs, tokens, accumulate),
+        )
+
+    def moved(self, traffic: float) -> float:
+        constants = self.profile.elementwise
+        rate = self.cluster.gpu.memory_bandwidth_bytes_per_s * constants.bandwidth_fraction
+        return traffic / rate + constants.launch_s if traffic else 0.0
+
+    def flash(self, row: Row) -> tuple[float, float]:
+        constants, gpu = self.profile.attention, self.cluster.gpu
+        heads, queries = row["heads"] / row["tp"], row["seq_len"] / row["cp"]
+        flops = 2 * row["micro_batch_size"] * heads * queries * row["seq_len"] * row["head_dim"]
+        share = constants.peak_fraction * row["seq_len"] / (row["seq_len"] + constants.half_length)
+        tiles = row["micro_batch_size"] * heads * queries / constants.tile_rows
+        share *= min(1, tiles / (constants.tiles_per_multiprocessor * gpu.streaming_multiprocessors))
+        seconds = flops / (gpu.peak_flops["bf16"] * self.profile.sustained_fraction * share)
+        launch = self.profile.gemm["bf16"].launch_s
+        return seconds + launch, 2.5 * seconds / constants.backward_fraction + launch
+
+    # links
+    def gather(self, size: float, ranks: float, stride: float) -> float:
+        if ranks == 1 or size == 0:
+            return 0.0
+        node, network = self.cluster.tiers
+        inside = min(ranks, max(1, 8 // stride))
+        seconds_per_byte = latency = 0.0
+        if inside > 1:
+            rate = node.bandwidth_bytes_per_s * self.profile.link_fraction["nvlink"]
+            seconds_per_byte, latency = (ranks - 1) / ranks / rate, (inside - 1) * node.latency_s
+        if ranks > inside:
+            rate = network.bandwidth_bytes_per_s * self.profile.link_fraction["network"]
+            seconds_per_byte = max(seconds_per_byte, (ranks - inside) / ranks / (inside * rate))
+            latency += math.log2(ranks / inside) * network.latency_s
+        return size * seconds_per_byte + latency + self.profile.collective_base_latency_s
+
+    def reduce(self, size: float, ranks: float, stride: float) -> float:
+        return 2 * self.gather(size, ranks, stride)
+
+    def exposed(self, compute: float, communication: float) -> float:
+        """Both run, each slowed by its factor, until one ends; not overlapped where that would take longer."""
+        slow, slow_link = self.profile.overlap.compute_slowdown, self.profile.overlap.communication_slowdown
+        if compute * slow <= communication * slow_link:
+            together = compute * slow + communication - compute * slow / slow_link
+        else:
+            together = communication * slow_link + compute - communication * slow_link / slow
+        return min(together - compute, communication)
+
+    # one micro-batch in a layer
+    def layer(self, row: Row) -> dict[str, float]:
+        t, sp = row["tp"], row["sequence_parallel"]
+        tokens = row["micro_batch_size"] * row["seq_len"] / row["cp"]
+        h, f = row["hidden"], row["ffn"] / t
+        query, key = row["heads"] * row["head_dim"] / t, max(row["kv_heads"] / t, 1) * row["head_dim"]
+        x = 2 * tokens * h
+        local = x / t if sp else x
+        matrices = 2 if self.model.gated_mlp else 1
+        norm = (self.moved(2 * local), self.moved(3 * local), 0.0)
+        residual = (self.moved(3 * local), self.moved(3 * local), 0.0)
+        up, down = self.linear(tokens, h, matrices * f), self.linear(tokens, f, h)
+        qkv, out = self.linear(tokens, h, query + 2 * key), self.linear(tokens, query, h)
+        act = (self.moved(2 * tokens * (matrices + 1) * f), self.moved(2 * tokens * (2 * matrices + 1) * f), 0.0)
+        rope_s = self.moved(4 * tokens * (query + key)) if self.model.positions == "rope" else 0.0
+        ag, ar = self.gather(x, t, 1), self.reduce(x, t, 1)
+        leave = (ag, ag, 0.0) if sp else (ar, 0.0, 0.0)
+        core, core_kernels = self.core_attention(row)
+        launched = 1 if t > 1 else 0
+        # seconds of the three passes, forward launches, the recompute modules that run it again
+        operators: list[tuple[Passes, float, set[str]]] = [
+            (norm, 1, {"norm"}),
+            (self.enter(ag, ar, sp, qkv[1]), launched, set()),
+            (qkv, 1, set()),
+            ((rope_s, rope_s, 0.0), 2 if rope_s else 0, set()),
+            (core, core_kernels, {"core_attention"}),
+            (out, 1, set()),
+            (leave, launched, set()),
+            (residual, 1, set()),
+            (norm, 1, {"norm"}),
+            (self.enter(ag, ar, sp, up[1]), launched, {"mlp"}),
+            (up, 1, {"mlp"}),
+            (act, 1, {"activation", "mlp"}),
+            (down, 1, {"mlp"}),
+            (leave, launched, {"mlp"}),
+            (residual, 1, set()),
+        ]
+        communication = 2 * sum(leave) + sum(self.enter(ag, ar, sp, qkv[1])) + sum(self.enter(ag, ar, sp, up[1]))
+        chosen = {name for name in ("norm", "activation", "core_attention", "mlp", "full") if row[f"recompute_{name}"]}
+        again = [part for part in operators if "full" in chosen or part[2] & chosen]
+        return {
+            **self.passes("layer", [part[0] for part in operators], sum(part[1] for part in operators), 4),
+            "layer_communication_s": communication,
+            "layer_recompute_s": max(sum(part[0][0] for part in again), self.host(sum(part[1] for part in again))),
+        }
+
+    def enter(self, gather: float, reduce: float, sequence_parallel: float, input_grad: float) -> Passes:
+        if sequence_parallel:
+            return gather, gather + self.exposed(input_grad, gather), 0.0
+        return 0.0, reduce, 0.0
+
+    def core_attention(self, row: Row) -> tuple[Passes, int]:
+        if self.recipe.flash_attention:
+            return (*self.flash(row), 0.0), 1
+        rows = row["micro_batch_size"] * row["heads"] / row["tp"] * row["seq_len"] / row["cp"]
+        s, d = row["seq_len"], row["head_dim"]
+        products = self.gemm(rows, s, d) + self.gemm(rows, d, s)
+        forward, backward = (9, 11) if self.recipe.dropout else (4, 6)
+        passes = (products + self.moved(forward * rows * s), 2 * products + self.moved(backward * rows * s), 0.0)
+        return passes, 4 if self.recipe.dropout else 3
+
+    def passes(self, unit: str, operators: list[Passes], kernels: float, products: float) -> dict[str, float]:
+        forward, input_grad, weight_grad = (sum(part[index] for part in operators) for index in range(3))
+        backward = max(input_grad + weight_grad, self.host(kernels + products))
+        return {
+            f"{unit}_forward_s": max(forward, self.host(kernels)),
+            f"{unit}_input_grad_s": backward - weight_grad,
+            f"{unit}_weight_grad_s": weight_grad,
+        }
+
+    def host(self, kernels: float) -> float:
+        return 0.0 if self.recipe.cuda_graphs else kernels * self.profile.host_launch_s
+
+    # one micro-batch at the ends of the model
+    def ends(self, row: Row) -> dict[str, float]:
+        t, sp, v = row["tp"], row["sequence_parallel"], row["padded_vocab"] / row["tp"]
+        tokens = row["micro_batch_size"] * row["seq_len"] / row["cp"]
+        x = 2 * tokens * row["hidden"]
+        local = x / t if sp else x
+        ag, ar = self.gather(x, t, 1), self.reduce(x, t, 1)
+        leave = (ag, ag, 0.0) if sp else (ar, 0.0, 0.0)
+        rows_bytes = (2 + 2 * self.recipe.gradient_bytes) * tokens * row["hidden"]
+        lookup = (self.moved(2 * x), 0.0, self.moved(rows_bytes))
+        product = self.linear(tokens, row["hidden"], v)
+        enter = self.enter(ag, ar, sp, product[1])
+        scalars = 3 * self.reduce(4 * tokens, t, 1)
+        loss = (self.moved(10 * tokens * v), self.moved(6 * tokens * v), 0.0)
+        norm = (self.moved(2 * local), self.moved(3 * local), 0.0)
+        launched = 1 if t > 1 else 0
+        head = [norm, enter, product, loss, (scalars, 0.0, 0.0)]
+        return {
+            **self.passes("embedding", [lookup, leave], 1 + launched, 1),
+            **self.passes("head", head, 8 + 4 * launched, 1),
+            "embedding_communication_s": sum(leave),
+            "head_communication_s": sum(enter) + scalars,
+        }
+
+    # a stage, from the costs of its units
+    def stage_seconds(self, row: Row, part: Row) -> dict[str, float]:
+        held = {"layer": row["layers"], "embedding": row["has_embedding"], "head": row["has_head"]}
+        exchanged = dict(held)
+        if self.model.tie_embeddings and row["has_embedding"]:
+            exchanged["head"] = 0.0
+        every_gather = bool(row["shard_weights"] and row["reshard"])
+        forward_exchange = backward_exchange = 0.0
+        for unit, count in exchanged.items():
+            gather = part[f"{unit}_gather_s"] if every_gather else 0.0
+            reduce = part[f"{unit}_reduce_s"] if row["shard_gradients"] else 0.0
+            forward_exchange += count * self.beside_forward(part[f"{unit}_forward_s"], gather)
+            again = row["recompute_layers"] if unit == "layer" else 0
+            backward = part[f"{unit}_input_grad_s"] + part[f"{unit}_weight_grad_s"]
+            backward_exchange += (count - again) * self.beside_backward(backward, gather, reduce)
+            backward_exchange += again * self.beside_backward(backward + part["layer_recompute_s"], gather, reduce)
+        total = {
+            name: sum(count * part[f"{unit}_{name}"] for unit, count in held.items())
+            for name in ("forward_s", "input_grad_s", "weight_grad_s", "communication_s")
+        }
+        recompute = row["recompute_layers"] * part["layer_recompute_s"]
+        return {
+            "forward_s": total["forward_s"] + forward_exchange,
+            "input_grad_s": total["input_grad_s"] + recompute + backward_exchange,
+            "weight_grad_s": total["weight_grad_s"],
+            "first_s": self.first(row, part, exchanged),
+            "last_s": self.last(row, part, exchanged),
+            "global_s": self.closing(row, part, exchanged),
+            "tensor_parallel_s": total["communication_s"],
+            "recompute_s": recompute,
+            "exchange_s": forward_exchange + backward_exchange,
+        }
+
+    def beside_forward(self, compute: float, gather: float) -> float:
+        return self.exposed(compute, gather) if self.recipe.overlap_parameter_gather else gather
+
+    def beside_backward(self, compute: float, gather: float, reduce: float) -> float:
+        if self.recipe.overlap_gradient_reduce and self.recipe.overlap_parameter_gather:
+            return self.exposed(compute, gather + reduce)
+        reduced = self.exposed(compute, reduce) if self.recipe.overlap_gradient_reduce else reduce
+        return reduced + self.beside_forward(compute, gather)
+
+    def first(self, row: Row, part: Row, exchanged: Row) -> float:
+        if not row["shard_optimizer"]:
+            return 0.0
+        units = ["embedding"] if row["has_embedding"] else []
+        units += ["layer"] * int(row["layers"]) + (["head"] if exchanged["head"] else [])
+        if row["shard_weights"] and row["reshard"]:  # what the first unit was taken to hide
+            gather = part[f"{units[0]}_gather_s"]
+            return gather - self.beside_forward(part[f"{units[0]}_forward_s"], gather)
+        if not row["shard_weights"] and not self.recipe.overlap_parameter_gather:
+            return 0.0  # gathered at the end of the step
+        compute = [0.0] + [part[f"{unit}_forward_s"] for unit in units[:-1]]
+        return sum(
+            self.beside_forward(beside, part[f"{unit}_gather_s"]) for unit, beside in zip(units, compute, strict=True)
+        )
+
+    def last(self, row: Row, part: Row, exchanged: Row) -> float:
+        units = ["head"] if exchanged["head"] else []
+        units += ["layer"] * int(row["layers"]) + (["embedding"] if row["has_embedding"] else [])
+        backward = {u: part[f"{u}_input_grad_s"] + part[f"{u}_weight_grad_s"] for u in ("layer", "embedding", "head")}
+        overlaps = self.recipe.overlap_gradient_reduce
+        if row["shard_gradients"]:
+            reduce = part[f"{units[-1]}_reduce_s"]
+            return reduce - (self.exposed(backward[units[-1]], reduce) if overlaps else reduce)
+        kind = "reduce_s" if row["shard_optimizer"] else "all_reduce_s"
+        beside = [backward[unit] for unit in units[1:]] + [0.0]
+        reduces = [part[f"{unit}_{kind}"] for unit in units]
+        return sum(
+            self.exposed(compute, reduce) if overlaps else reduce
+            for compute, reduce in zip(beside, reduces, strict=True)
+        )
+
+    def closing(self, row: Row, part: Row, exchanged: Row) -> float:
+        recipe = self.recipe
+        owned = self.stage_parameters(row, part) / (row["dp_shard"] if row["shard_optimizer"] else 1)
+        moved = recipe.gradient_bytes + 2 * recipe.master_bytes + 2 * recipe.moment_bytes
+        moved += recipe.weight_bytes if recipe.master_bytes else 2 * recipe.weight_bytes
+        seconds = self.moved(recipe.gradient_bytes * owned) + self.moved(moved * owned)
+        seconds += part["gradient_norm_reduce_s"] + part["tied_reduce_s"]
+        if row["shard_optimizer"] and not row["shard_weights"] and not recipe.overlap_parameter_gather:
+            seconds += sum(count * part[f"{unit}_gather_s"] for unit, count in exchanged.items())
+        return seconds
+
+    def stage_parameters(self, row: Row, part: Row) -> float:
+        total = row["layers"] * part["layer_parameters"]
+        total += part["embedding_parameters"] if row["has_embedding"] else 0
+        total += part["head_parameters"] if row["has_head"] else 0
+        if self.model.tie_embeddings and row["has_embedding"] and row["has_head"]:
+            total -= row["padded_vocab"] * row["hidden"] / row["tp"]
+        return total
+
+    def stage_memory(self, row: Row, part: Row) -> dict[str, float]:
+        """Allocated bytes as the larger of three phases, each added up by itself, with the causes of the largest."""
+        recipe, parameters, r = self.recipe, self.stage_parameters(row, part), row["dp_shard"]
+        units = [part["layer_parameters"]]
+        units += [part["embedding_parameters"]] if row["has_embedding"] else []
+        units += [part["head_parameters"]] if row["has_head"] else []
+        wider = math.ceil(row["layers"] / row["vpp"])
+        chunk = parameters - (row["layers"] - wider) * part["layer_parameters"]
+        states = {
+            "weights": recipe.weight_bytes * parameters / (r if row["shard_weights"] else 1),
+            "gradients": recipe.gradient_bytes * parameters / (r if row["shard_gradients"] else 1),
+            "master_weights": recipe.master_bytes * parameters / (r if row["shard_optimizer"] else 1),
+            "moments": recipe.moment_bytes * parameters / (r if row["shard_optimizer"] else 1),
+        }
+        gathered = unsharded = 0.0
+        if row["shard_weights"]:
+            gathered = recipe.weight_bytes * (2 * max(units) if row["reshard"] else parameters)
+        if row["shard_gradients"]:
+            unsharded = recipe.gradient_bytes * (max(units) if row["shard_weights"] else chunk)
+        live, again = row["live_layers"], row["live_recompute_layers"]
+        activations = (live - again) * part["layer_saved_bytes"] + again * part["layer_recomputed_saved_bytes"]
+        activations += row["live_embedding"] * part["embedding_saved_bytes"]
+        activations += row["live_head"] * part["head_saved_bytes"]
+        waiting = max(row["live_head"] - 1, 0) * part["logits_bytes"] * 4 / recipe.loss_bytes_per_logit
+        buffers = 4 * part["boundary_bytes"] if row["pipelined"] else 0.0
+        restored = part["layer_restored_bytes"] if row["recompute_layers"] else 0.0
+        phases = {
+            "loss": {"logits_and_loss": waiting + (part["logits_bytes"] if row["has_head"] else 0.0)},
+            "backward": {
+                "logits_and_loss": waiting,
+                "workspace": part["layer_workspace_bytes"] + restored + unsharded,
+            },
+        }
+        for phase in phases.values():
+            phase |= {"activations": activations, "pipeline_buffers": buffers}
+        shards = r if row["shard_optimizer"] else 1
+        phases["optimizer"] = {"workspace": recipe.optimizer_temporary_bytes * parameters / shards}
+        peak = max(phases.values(), key=lambda phase: sum(phase.values()))
+        allocated = sum(states.values()) + gathered + sum(peak.values())
+        none = dict.fromkeys(("activations", "logits_and_loss", "workspace", "pipeline_buffers"), 0.0)
+        communicators = recipe.communicator_bytes * row["communicators"]
+        reserved = allocated * (1 + recipe.fragmentation_fraction)
+        return {
+            **none,
+            **states,
+            **peak,
+            "gathered_parameters": gathered,
+            "communicators": communicators,
+            "context": self.context_bytes,
+            "fragmentation": allocated * recipe.fragmentation_fraction,
+            "allocated_bytes": allocated,
+            "reserved_bytes": reserved,
+            "device_bytes": reserved + communicators + self.context_bytes,
+        }

@@ -1,0 +1,147 @@
+"""Collectives and hops on the tiers of a cluster."""
+
+from math import ceil, log2
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cost_models.communication import bind, hop_seconds, members_by_tier
+from tests.cost_models.setting import PROFILE, cluster_of
+
+NVLINK, NETWORK = PROFILE.link_fraction["nvlink"] * 400e9, PROFILE.link_fraction["network"] * 50e9
+BASE = PROFILE.collective_base_latency_s
+NODES = cluster_of(("nvlink", 8, 400e9, 1.0), ("network", None, 50e9, 1.0))
+PODS = cluster_of(("nvlink", 8, 400e9, 1.0), ("network", 32, 50e9, 1.0), ("network", None, 50e9, 7.0))
+BOUND = bind(NODES, PROFILE)
+powers = st.integers(0, 7).map(lambda exponent: 2**exponent)
+sizes = st.floats(1, 1e12)
+
+
+@given(sizes, powers)
+def test_one_rank_is_free(size, stride):
+    """A group of one rank, and an empty tensor, take no time."""
+    for name in ("all_gather_s", "reduce_scatter_s", "all_reduce_s"):
+        assert BOUND[name](size, 1, stride) == 0.0
+        assert BOUND[name](0.0, 8, stride) == 0.0
+
+
+@given(sizes, sizes, powers, powers)
+def test_more_bytes_or_ranks_take_longer(size, more, ranks, stride):
+    """Collectives are monotone in bytes, and in ranks from one power of two to the next."""
+    gather = BOUND["all_gather_s"]
+    assert gather(size + more, ranks, stride) >= gather(size, ranks, stride)
+    assert gather(size, 2 * ranks, stride) >= gather(size, ranks, stride)
+    assert BOUND["all_reduce_s"](size, ranks, stride) == 2 * gather(size, ranks, stride)
+
+
+def test_a_group_in_a_node_uses_nvlink_alone():
+    """(g-1)/g of the tensor over NVLink, a step's latency for each other member."""
+    for ranks, stride in ((2, 1), (4, 2), (8, 1), (2, 4), (6, 1), (3, 2)):
+        wanted = 1e9 * (ranks - 1) / ranks / NVLINK + (ranks - 1) * 3e-6 + BASE
+        assert BOUND["all_gather_s"](1e9, ranks, stride) == pytest.approx(wanted), (ranks, stride)
+
+
+def test_a_group_across_nodes_is_bound_by_its_network_cards():
+    """What a node's members lack comes in over as many cards as the node has members."""
+    for ranks, stride in ((16, 1), (32, 4), (64, 8), (4, 8), (128, 2)):
+        inside = max(8 // stride, 1)
+        network = 1e9 * (ranks - inside) / ranks / (inside * NETWORK)
+        nvlink = 1e9 * (ranks - 1) / ranks / NVLINK if inside > 1 else 0.0
+        latency = (inside - 1) * 3e-6 + ceil(log2(ranks / inside)) * 14e-6 + BASE
+        wanted = max(network, nvlink) + latency
+        assert BOUND["reduce_scatter_s"](1e9, ranks, stride) == pytest.approx(wanted), (ranks, stride)
+
+
+def placed(ranks, stride, domain):
+    """Fewest members that any group of its kind has in a domain, by placing groups over a whole period."""
+    extent, fewest = ranks * stride, ranks
+    for start in range(0, extent * domain, extent):
+        for offset in range(stride):
+            members = start + offset + stride * np.arange(ranks)
+            fewest = min(fewest, np.unique(members // domain, return_counts=True)[1].min())
+    return fewest
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 5, 8, 9, 10, 12, 14, 16, 24])
+@pytest.mark.parametrize("stride", [1, 2, 4, 8, 16])
+def test_members_are_those_where_fewest_are(ranks, stride):
+    """A group larger than a node counts the node that holds fewest of it; one that fits lies inside."""
+    node, whole = members_by_tier(NODES, ranks, stride)
+    assert whole == ranks
+    if ranks * stride <= 8:
+        assert node == ranks
+    else:
+        assert node == placed(ranks, stride, 8)
+
+
+def test_a_part_filled_node_is_the_slowest():
+    """Twelve ranks on nodes of eight: the four alone take in two thirds of the tensor over four cards."""
+    wanted = 1e9 * (2 / 3) / (4 * NETWORK) + 3 * 3e-6 + 2 * 14e-6 + BASE
+    assert BOUND["all_gather_s"](1e9, 12, 1) == pytest.approx(wanted)
+
+
+def test_oversubscription_counts_between_pods():
+    """Groups that leave a pod pay its oversubscribed links, groups inside do not."""
+    bound = bind(PODS, PROFILE)
+    same, plain = bound["all_gather_s"](1e9, 32, 1), BOUND["all_gather_s"](1e9, 32, 1)
+    assert same == pytest.approx(plain)
+    across = bound["all_gather_s"](1e9, 4, 32)
+    assert across == pytest.approx(1e9 * 0.75 * 7 / NETWORK + 2 * 20e-6 + BASE)
+
+
+@given(sizes, powers, powers, st.floats(1, 10), st.floats(1, 10))
+def test_more_bandwidth_is_never_slower(size, ranks, stride, inner, outer):
+    """Faster links of any tier never make a collective or a hop slower."""
+    faster = cluster_of(("nvlink", 8, 400e9 * inner, 1.0), ("network", None, 50e9 * outer, 1.0))
+    for name, gather in bind(faster, PROFILE).items():
+        assert gather(size, ranks, stride) <= BOUND[name](size, ranks, stride) * (1 + 1e-12)
+    hops, slow = (hop_seconds(cluster, PROFILE, size, stride, ranks) for cluster in (faster, NODES))
+    assert np.all(hops <= slow * (1 + 1e-12))
+
+
+def test_arrays_equal_scalars():
+    """A row of an array call is the scalar call."""
+    ranks, stride = np.array([1.0, 2.0, 12.0, 64.0]), np.array([1.0, 4.0, 1.0, 2.0])
+    values = BOUND["all_reduce_s"](1e8, ranks, stride)
+    assert values.tolist() == [float(BOUND["all_reduce_s"](1e8, r, s)) for r, s in zip(ranks, stride, strict=True)]
+
+
+def over(bandwidth, latency):
+    return pytest.approx(latency + 1e7 / bandwidth)
+
+
+def test_hops_take_the_innermost_tier_that_holds_both_stages():
+    """Stages of four ranks on nodes of eight: every other hop stays inside, the last goes back over the network."""
+    inside, across = over(NVLINK, 3e-6), over(NETWORK, 14e-6)
+    assert hop_seconds(NODES, PROFILE, 1e7, 4, 4).tolist() == [inside, across, inside, across]
+    assert hop_seconds(NODES, PROFILE, 1e7, 2, 4).tolist() == [inside] * 4
+    assert hop_seconds(NODES, PROFILE, 1e7, 8, 3).tolist() == [across] * 3
+    assert hop_seconds(NODES, PROFILE, 1e7, 3, 3).tolist() == [inside, across, across]
+
+
+def test_two_stages_share_one_link():
+    """With two stages the way back is the way there; one stage sends nothing."""
+    for stride in (1, 4, 8, 64):
+        there, back = hop_seconds(PODS, PROFILE, 1e7, stride, 2)
+        assert there == back
+    assert hop_seconds(NODES, PROFILE, 1e7, 8, 1).tolist() == [0.0]
+
+
+def test_hops_between_pods():
+    """Of stages of 16 ranks in pods of 32, every other hop leaves its pod and pays the oversubscription."""
+    inside, across = over(NETWORK, 14e-6), over(NETWORK / 7, 20e-6)
+    assert hop_seconds(PODS, PROFILE, 1e7, 16, 4).tolist() == [inside, across, inside, across]
+
+
+@given(st.integers(1, 70), st.integers(2, 40))
+def test_hops_equal_a_loop_over_boundaries(stride, ranks):
+    """Every boundary by itself: the first tier, from the inside, whose domain holds both stages whole."""
+    hops = hop_seconds(PODS, PROFILE, 1e7, stride, ranks)
+    for boundary in range(ranks):
+        after = (boundary + 1) % ranks
+        members = [stage * stride + rank for stage in (boundary, after) for rank in range(stride)]
+        tier = next(t for t in PODS.tiers if t.domain_gpus is None or len({m // t.domain_gpus for m in members}) == 1)
+        rate = tier.bandwidth_bytes_per_s * PROFILE.link_fraction[tier.kind]
+        assert hops[boundary] == pytest.approx(tier.latency_s + 1e7 / rate)

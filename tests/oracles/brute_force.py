@@ -1,0 +1,309 @@
+"""Every plan of a small job, one by one: what the search must not miss. Plain loops that share no code with it.
+
+Costs come from `CostModel.stages` and steps from the simulator, as they do in the search; what is legal, which options
+a stage has, what fits and which assignment is best is worked out here, from the definitions.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
+from math import inf, prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cost_models import schedules
+from cost_models.communication import hop_seconds
+from cost_models.schedules.simulate import simulate
+from cost_models.schedules.times import StageTimes
+from planner.predict import CostModel, LayoutCosts
+from planner.request import PlanRequest
+from planner.space import RECOMPUTE_SETS
+
+Array = NDArray[np.float64]
+Row = dict[str, int]
+
+SCHEDULES = ("1f1b", "interleaved", "gpipe")
+# Stages split states in five ways: ZeRO-0, 1, 2, 3, and 3 with parameters gathered again for every pass.
+ZERO_WAYS = 5
+MARGIN = 0.06
+TIMES = ("forward_s", "input_grad_s", "weight_grad_s")
+REPLAYED_AT_ONCE = 20_000
+
+
+@dataclass(frozen=True)
+class Stages:
+    """Options of one position with one number of layers: seconds by chunk [n, vpp] and of the step [n], and rows."""
+
+    chunk_s: tuple[Array, Array, Array]
+    first_s: Array
+    last_s: Array
+    global_s: Array
+    rows: list[Row]
+
+    def vectors(self) -> Array:
+        """All seconds of each option, [n, q]: a step falls with none of them rising."""
+        edges = np.stack([self.first_s, self.last_s, self.global_s], axis=1)
+        return np.concatenate([*self.chunk_s, edges], axis=1)
+
+    def take(self, kept: list[int]) -> "Stages":
+        """Some of the options."""
+        parts = tuple(part[kept] for part in self.chunk_s)
+        edges = (self.first_s[kept], self.last_s[kept], self.global_s[kept])
+        return Stages(parts, *edges, [self.rows[index] for index in kept])
+
+
+def divisors(value: int) -> list[int]:
+    """All divisors, ascending."""
+    return [d for d in range(1, value + 1) if value % d == 0]
+
+
+def legal_layouts(request: PlanRequest) -> list[Row]:
+    """Every layout of the job: degrees, schedule, chunks, micro-batch, order of ranks, shard group."""
+    found = []
+    gpus, domain = request.cluster.gpus, request.cluster.tiers[0].domain_gpus or request.cluster.gpus
+    for tp, pp, dp in product(range(1, min(gpus, domain) + 1), range(1, gpus + 1), range(1, gpus + 1)):
+        if tp * pp * dp <= gpus and request.workload.global_batch % dp == 0 and _tensor_parallel(request, tp):
+            found += [_layout(request, tp, pp, dp, *rest) for rest in _rest(request, tp, pp, dp)]
+    return found
+
+
+def _tensor_parallel(request: PlanRequest, tp: int) -> bool:
+    model = request.model
+    whole = all(size % tp == 0 for size in (model.heads, model.ffn, request.workload.seq_len))
+    return whole and (model.kv_heads % tp == 0 or tp % model.kv_heads == 0)
+
+
+def _rest(request: PlanRequest, tp: int, pp: int, dp: int) -> Iterator[tuple[int, ...]]:
+    """(order of ranks, shard group, micro-batch, chunks, schedule) of a mesh."""
+    per_rank = request.workload.global_batch // dp
+    for order, size in product((0, 1) if pp > 1 and dp > 1 else (0,), divisors(per_rank)):
+        m = per_rank // size
+        stride = tp if order == 0 else tp * pp
+        for shard in _shard_groups(request, dp, stride):
+            for vpp, schedule in _schedules(request, pp, m):
+                yield order, shard, size, vpp, schedule
+
+
+def _schedules(request: PlanRequest, pp: int, m: int) -> Iterator[tuple[int, int]]:
+    layers, wanted = request.model.layers, request.schedule
+    for index, name in enumerate(SCHEDULES):
+        if wanted not in (None, name) or (pp == 1 and name != "1f1b"):
+            continue
+        if name != "interleaved":
+            if pp <= layers:
+                yield 1, index
+        elif m % pp == 0:
+            # Embedding and head may each have a chunk of their own.
+            yield from ((vpp, index) for vpp in range(2, layers + 3) if vpp * pp <= layers + 2)
+
+
+def _shard_groups(request: PlanRequest, dp: int, stride: int) -> set[int]:
+    """All of dp, and the most that stays inside each tier."""
+    groups = {dp}
+    for tier in request.cluster.tiers:
+        inside = [d for d in divisors(dp) if d > 1 and d * stride <= (tier.domain_gpus or request.cluster.gpus)]
+        groups |= {max(inside)} if inside else set()
+    return groups
+
+
+def _layout(
+    request: PlanRequest, tp: int, pp: int, dp: int, order: int, shard: int, size: int, vpp: int, schedule: int
+) -> Row:
+    dp_stride, pp_stride = (tp, tp * dp) if order == 0 else (tp * pp, tp)
+    return {
+        "tp": tp,
+        "sequence_parallel": int(tp > 1 and request.recipe.sequence_parallel),
+        "cp": 1,
+        "pp": pp,
+        "vpp": vpp,
+        "dp": dp,
+        "dp_shard": shard,
+        "dp_replicate": dp // shard,
+        "rank_order": order,
+        "micro_batch_size": size,
+        "num_microbatches": request.workload.global_batch // dp // size,
+        "schedule": schedule,
+        "dp_stride": dp_stride,
+        "replicate_stride": dp_stride * shard,
+        "pp_stride": pp_stride,
+        "tied_stride": max(pp_stride * (pp - 1), 1),
+        "world": tp * pp * dp,
+    }
+
+
+class BruteForce:
+    """All plans of a request. `reduced`: options slower than another in every one of their seconds are left out."""
+
+    def __init__(self, request: PlanRequest, *, reduced: bool = True) -> None:
+        self.request = request
+        self.model = CostModel(request)
+        self.layouts = legal_layouts(request)
+        columns = {name: np.array([row[name] for row in self.layouts]) for name in self.layouts[0]}
+        self.costs = LayoutCosts.of(self.model, columns)
+        self._reduced = reduced
+
+    def best_s(self) -> float:
+        """Seconds of the fastest plan that fits; infinity when none does."""
+        return min(self.best_of(index) for index in range(len(self.layouts)))
+
+    def best_of(self, index: int) -> float:
+        """Seconds of the fastest plan of one layout that fits; infinity when none does."""
+        layout = self.layouts[index]
+        pp = layout["pp"]
+        options = {
+            (position, layers): self._options(index, position, layers)
+            for position in range(pp)
+            for layers in range(self.request.model.layers + 1)
+        }
+        best = inf
+        for split in _splits(self.request.model.layers, pp):
+            stages = [options[position, layers] for position, layers in enumerate(split)]
+            if all(len(stage.rows) for stage in stages):
+                best = min(best, self._fastest(index, stages))
+        return best
+
+    def _fastest(self, index: int, stages: list[Stages]) -> float:
+        """Seconds of the fastest choice of one option a stage."""
+        layout = self.layouts[index]
+        table = schedules.actions(
+            SCHEDULES[layout["schedule"]], layout["pp"], layout["vpp"], layout["num_microbatches"]
+        )
+        boundary = float(self.costs.micro_batch["boundary_bytes"][index, 0])
+        cluster, profile = self.request.cluster, self.request.profile
+        hop_s = hop_seconds(cluster, profile, boundary, layout["pp_stride"], layout["pp"])
+        sizes = [len(stage.rows) for stage in stages]
+        best = inf
+        for start in range(0, prod(sizes), REPLAYED_AT_ONCE):
+            numbers = np.arange(start, min(start + REPLAYED_AT_ONCE, prod(sizes)))
+            choice = np.unravel_index(numbers, sizes)
+            cells = [
+                np.stack([stage.chunk_s[kind][taken] for stage, taken in zip(stages, choice, strict=True)], axis=1)
+                for kind in range(len(TIMES))
+            ]
+            first_s, last_s, global_s = (
+                np.stack([getattr(stage, name)[taken] for stage, taken in zip(stages, choice, strict=True)], axis=1)
+                for name in ("first_s", "last_s", "global_s")
+            )
+            times = StageTimes.of(*cells, first_s=first_s, last_s=last_s, hop_s=hop_s)
+            best = min(best, float((simulate(table, times).span_s + global_s.max(axis=1)).min()))
+        return best
+
+    def _options(self, index: int, position: int, layers: int) -> Stages:
+        """Every option of a stage that fits: ways of splitting states, sets to recompute, layers that do so."""
+        layout = self.layouts[index]
+        sizes = chunk_sizes(layers, layout["vpp"], position, layout["pp"])
+        holds_none = [size == 0 and not _end(layout, position, chunk) for chunk, size in enumerate(sizes)]
+        # A stage without chunks of its own needs a layer: the embedding or the head alone is no stage.
+        if any(holds_none) or (layout["vpp"] == 1 and layers == 0):
+            return _nothing(layout["vpp"])
+        rows = self._rows(layout, index, position, sizes)
+        device = self._evaluate(rows, "device")["device_bytes"]
+        fits = np.flatnonzero(device * (1.0 + MARGIN) <= self.request.capacity_bytes).tolist()
+        if not fits:
+            return _nothing(layout["vpp"])
+        stages = self._timed(layout, [rows[i] for i in fits], position)
+        return stages.take(_not_dominated(stages.vectors())) if self._reduced else stages
+
+    def _rows(self, layout: Row, index: int, position: int, sizes: list[int]) -> list[Row]:
+        rows = []
+        for zero, recompute in product(range(ZERO_WAYS), range(len(RECOMPUTE_SETS))):
+            if layout["dp"] == 1 and zero:
+                continue  # nothing to split over
+            if zero == 0 and layout["dp_shard"] != layout["dp"]:
+                continue  # no shard group: the plan of the layout whose group is all of dp
+            modules, widest = RECOMPUTE_SETS[recompute], max(sizes)
+            counts = [0] if not modules else range(1, widest + 1) if modules == ("full",) else [widest]
+            rows += [self._row(layout, index, position, sizes, zero, recompute, count) for count in counts]
+        return rows
+
+    def _row(
+        self, layout: Row, index: int, position: int, sizes: list[int], zero: int, recompute: int, count: int
+    ) -> Row:
+        vectors = live_vectors(layout["schedule"], layout["pp"], layout["vpp"], layout["num_microbatches"])[position]
+        recomputed = [min(count, size) for size in sizes]
+        base = min(sizes)
+        wide = [size > base for size in sizes]
+        total = max(sum(live) for live in vectors)
+        in_wide = max(sum(n for n, is_wide in zip(live, wide, strict=True) if is_wide) for live in vectors)
+        narrow_count, wide_count = min(count, base), min(count, base + 1)
+        has_embedding, has_head = int(position == 0), int(position == layout["pp"] - 1)
+        return {
+            "layout": index,
+            "zero": zero,
+            "recompute": recompute,
+            "count": count,
+            "layers": sum(sizes),
+            "recompute_layers": sum(recomputed),
+            "has_embedding": has_embedding,
+            "has_head": has_head,
+            "live_layers": total * base + in_wide,
+            "live_recompute_layers": total * narrow_count + in_wide * (wide_count - narrow_count),
+            "live_embedding": has_embedding * max(live[0] for live in vectors),
+            "live_head": has_head * max(live[-1] for live in vectors),
+        }
+
+    def _timed(self, layout: Row, rows: list[Row], position: int) -> Stages:
+        sizes = chunk_sizes(rows[0]["layers"], layout["vpp"], position, layout["pp"])
+        by_chunk = []
+        for chunk, size in enumerate(sizes):
+            ends = {
+                "has_embedding": int(position == 0 and chunk == 0),
+                "has_head": int(position == layout["pp"] - 1 and chunk == layout["vpp"] - 1),
+            }
+            parts = [{**row, **ends, "layers": size, "recompute_layers": min(row["count"], size)} for row in rows]
+            by_chunk.append(self._evaluate(parts, "chunk"))
+        whole = self._evaluate(rows, "times")
+        first, second, third = (np.stack([seconds[name] for seconds in by_chunk], axis=1) for name in TIMES)
+        return Stages((first, second, third), whole["first_s"], whole["last_s"], whole["global_s"], rows)
+
+    def _evaluate(self, rows: list[Row], outputs: str) -> dict[str, Array]:
+        columns = {name: np.array([row[name] for row in rows]) for name in rows[0]}
+        return self.model.stages(self.costs, columns, outputs)
+
+
+def chunk_sizes(layers: int, vpp: int, position: int, pp: int) -> list[int]:
+    """Layers of each chunk: even, those with a layer more last, but first on the rank that holds the head alone."""
+    base, extra = divmod(layers, vpp)
+    sizes = [base] * (vpp - extra) + [base + 1] * extra
+    return sizes[::-1] if position == pp - 1 and pp > 1 else sizes
+
+
+def _end(layout: Row, position: int, chunk: int) -> bool:
+    embedding = position == 0 and chunk == 0
+    return embedding or (position == layout["pp"] - 1 and chunk == layout["vpp"] - 1)
+
+
+@lru_cache(maxsize=512)
+def live_vectors(schedule: int, pp: int, vpp: int, m: int) -> list[list[list[int]]]:
+    """For each rank, the micro-batches of each chunk alive at its peaks, from the whole table."""
+    vectors: list[list[list[int]]] = schedules.live_chunks(SCHEDULES[schedule], pp, vpp, m).tolist()
+    return vectors
+
+
+def _splits(layers: int, stages: int) -> Iterator[tuple[int, ...]]:
+    """Every way to share out the layers in order."""
+    if stages == 1:
+        yield (layers,)
+        return
+    for first in range(layers + 1):
+        for rest in _splits(layers - first, stages - 1):
+            yield (first, *rest)
+
+
+def _nothing(vpp: int) -> Stages:
+    none = np.empty(0)
+    return Stages((np.empty((0, vpp)),) * 3, none, none, none, [])
+
+
+def _not_dominated(vectors: Array) -> list[int]:
+    """Options that no other one equals or beats in every second; of equal ones the first."""
+    kept: list[int] = []
+    for index, vector in enumerate(vectors):
+        others = np.delete(vectors, index, axis=0)
+        earlier = np.arange(len(others)) < index
+        beaten = np.all(others <= vector, axis=1) & (earlier | np.any(others < vector, axis=1))
+        if not beaten.any():
+            kept.append(index)
+    return kept

@@ -1,0 +1,87 @@
+"""Small jobs for the oracles: tiny models on a few GPUs, with memories that make recompute and sharding bind."""
+
+from dataclasses import dataclass, replace
+
+from planner.bounds import least_memory
+from planner.options import MARGIN
+from planner.predict import CostModel, LayoutCosts
+from planner.request import PlanRequest, build_request
+from planner.space import layouts, meshes
+
+SHAPE = ("hidden=1024", "ffn=2048", "heads=8", "kv_heads=4", "head_dim=128", "vocab=4096")
+ROOMY_BYTES = 80e9
+
+
+@dataclass(frozen=True)
+class Space:
+    """One job.
+
+    `memory` is a share of the way from what the least demanding layout needs to what is plenty for the most demanding
+    one. `changes` are fields of the model or, with their spec's name in front, of any other.
+    """
+
+    gpus: int
+    layers: int
+    batch: int
+    memory: float
+    schedule: str | None = None
+    gpus_per_node: int = 2
+    seq_len: str = "1k"
+    changes: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Short and unique."""
+        size = f"{self.gpus}gpus-{self.layers}layers-batch{self.batch}-memory{self.memory}-node{self.gpus_per_node}"
+        changes = (change.rpartition(".")[2] for change in self.changes)
+        return "-".join([size, self.seq_len, self.schedule or "any", *changes])
+
+    def request(self, gap: float = 0.0) -> PlanRequest:
+        """The request, with the memory that the space asks for."""
+        roomy = self._roomy()
+        model = CostModel(roomy)
+        costs = LayoutCosts.of(model, layouts(roomy, meshes(roomy)))
+        least = least_memory(model, costs)["device_bytes"] * (1.0 + MARGIN)
+        tight, plenty = float(least.min()), 1.3 * float(least.max())
+        return roomy.replaced(gap=gap, capacity_bytes=tight + self.memory * (plenty - tight))
+
+    def with_memory(self, *shares: float) -> "list[Space]":
+        """The job with several memories."""
+        return [replace(self, memory=share) for share in shares]
+
+    def _roomy(self) -> PlanRequest:
+        changes = (change if "." in change else f"model.{change}" for change in (*SHAPE, *self.changes))
+        return build_request(
+            "llama3-8b",
+            self.gpus,
+            "80GB",
+            gpus_per_node=self.gpus_per_node,
+            seq_len=self.seq_len,
+            global_batch=self.batch,
+            schedule=self.schedule,
+            overrides=[f"model.layers={self.layers}", *changes],
+        ).replaced(capacity_bytes=ROOMY_BYTES)
+
+
+# Heads that no tensor parallelism of up to six ranks divides, so that pipelines matter.
+ODD_HEADS = ("heads=7", "kv_heads=7", "hidden=896")
+SLOW_NETWORK = ("cluster.tiers.1.link_bandwidth_bytes_per_s=1e9",)
+NO_OVERLAP = ("recipe.overlap_gradient_reduce=false", "recipe.overlap_parameter_gather=false")
+UNFUSED = ("recipe.flash_attention=false", "recipe.dropout=true")
+
+SPACES = [
+    *Space(1, 4, 3, 0).with_memory(0.02, 0.5),
+    *Space(2, 3, 4, 0).with_memory(0.02, 0.3, 1.0),
+    *Space(2, 2, 2, 0, changes=("vocab=64000", "tie_embeddings=true")).with_memory(0.05, 0.4),
+    *Space(3, 5, 2, 0, changes=ODD_HEADS).with_memory(0.1, 0.5),
+    *Space(4, 4, 4, 0).with_memory(0.05, 0.4),
+    *Space(4, 6, 2, 0, changes=ODD_HEADS + SLOW_NETWORK).with_memory(0.05, 0.2, 0.6),
+    *Space(4, 5, 4, 0, schedule="interleaved", gpus_per_node=1).with_memory(0.1, 0.3, 0.6),
+    *Space(4, 6, 4, 0, schedule="gpipe", changes=SLOW_NETWORK).with_memory(0.1, 0.4),
+    *Space(4, 6, 4, 0, schedule="1f1b", changes=ODD_HEADS).with_memory(0.1, 0.3),
+    *Space(5, 5, 5, 0, changes=SLOW_NETWORK + NO_OVERLAP).with_memory(0.2),
+    *Space(6, 4, 6, 0, changes=NO_OVERLAP).with_memory(0.1, 0.4),
+    *Space(7, 6, 1, 0, gpus_per_node=1, changes=SLOW_NETWORK).with_memory(0.2, 0.7),
+    *Space(8, 4, 4, 0, gpus_per_node=4, changes=("vocab=30000",)).with_memory(0.1, 0.3),
+    *Space(4, 7, 4, 0, schedule="interleaved", seq_len="4k", changes=UNFUSED + NO_OVERLAP).with_memory(0.3, 1.0),
+]

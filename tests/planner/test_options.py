@@ -1,0 +1,118 @@
+"""Options of a stage: what is alive, which of them fit, which of them are kept."""
+
+import numpy as np
+import pytest
+
+from cost_models import schedules
+from planner.options import MARGIN, SETTLED, live_counts, positions, stage_options, stage_rows
+from planner.predict import CostModel, LayoutCosts
+from planner.space import chunk_layers, layouts, meshes
+from tests.oracles.spaces import Space
+
+SHAPES = [
+    *(("1f1b", p, 1, m) for p in (1, 2, 3, 5, 8) for m in (1, 2, 7, 16, 40, 99)),
+    *(("gpipe", p, 1, m) for p in (1, 4) for m in (1, 6, 31)),
+    *(("interleaved", p, v, k * p) for p in (2, 3, 4, 7) for v in (2, 3, 5) for k in (1, 2, 3, 4, 7, 12)),
+]
+
+
+@pytest.mark.parametrize(("name", "p", "v", "m"), SHAPES)
+def test_live_counts_are_those_of_the_whole_table(name: str, p: int, v: int, m: int) -> None:
+    """Settling early changes nothing: totals, wide chunks, first and last chunk agree with all m micro-batches."""
+    live, vectors = live_counts(name, p, v, m), schedules.live_chunks(name, p, v, m)
+    assert m <= SETTLED * p or name == "gpipe" or schedules.actions(name, p, v, m).micro_batches > SETTLED * p
+    for rank in range(p):
+        assert live.total[rank] == vectors[rank].sum(axis=1).max()
+        assert live.first[rank] == vectors[rank][:, 0].max()
+        assert live.last[rank] == vectors[rank][:, -1].max()
+        for extra in range(v):
+            sizes = chunk_layers(extra, v, np.arange(v), rank == p - 1 and p > 1)
+            assert live.wide[rank, extra] == (vectors[rank] * sizes).sum(axis=1).max()
+
+
+@pytest.mark.parametrize(("name", "p", "v", "m"), SHAPES)
+def test_live_layers_are_never_too_few_and_exact_for_equal_chunks(name: str, p: int, v: int, m: int) -> None:
+    """Total times narrow plus wide is at least max_k sum_c live * layers, and equal to it without a remainder."""
+    live, vectors = live_counts(name, p, v, m), schedules.live_chunks(name, p, v, m)
+    for rank in range(p):
+        for layers in range(1, 4 * v + 1):
+            base, extra = divmod(layers, v)
+            sizes = chunk_layers(layers, v, np.arange(v), rank == p - 1 and p > 1)
+            assert sizes.sum() == layers
+            exact = (vectors[rank] * sizes).sum(axis=1).max()
+            counted = live.total[rank] * base + live.wide[rank, extra]
+            assert counted >= exact
+            assert extra or counted == exact
+
+
+def all_options(space: Space) -> tuple[CostModel, LayoutCosts, dict[str, np.ndarray]]:
+    """The options of every layout, position and number of layers."""
+    request = space.request()
+    model = CostModel(request)
+    costs = LayoutCosts.of(model, layouts(request, meshes(request)))
+    shape = (len(costs), int(costs.layouts["pp"].max()))
+    exists = np.arange(shape[1]) < costs.layouts["pp"][:, None]
+    upper = np.where(exists, request.model.layers, -1)
+    least = np.maximum(costs.layouts["vpp"][:, None] - 1, 1)
+    return model, costs, stage_options(model, costs, positions(np.where(exists, least, 0), upper))
+
+
+@pytest.mark.parametrize("memory", [0.05, 0.2, 0.5])
+def test_options_fit_and_come_in_order(memory: float) -> None:
+    """Every option is within capacity with the margin; rows are sorted by layout, position and layers."""
+    model, costs, options = all_options(Space(4, 5, 4, memory))
+    device = model.stages(costs, options, "device")["device_bytes"]
+    assert np.array_equal(device, options["device_bytes"])
+    assert np.all(device <= model.request.capacity_bytes / (1 + MARGIN))
+    keys = np.stack([options[name] for name in ("layout", "position", "layers")])
+    assert np.array_equal(np.lexsort(keys[::-1]), np.arange(keys.shape[1]))
+
+
+def test_more_memory_keeps_or_betters_every_option() -> None:
+    """For each layout, position and layers, some option of the roomier job is as fast in every second."""
+    names = ("first_chunk_forward_s", "plain_chunk_input_grad_s", "last_chunk_input_grad_s", "first_s", "global_s")
+    _, _, tight = all_options(Space(2, 6, 4, 0.1, schedule="interleaved"))
+    _, _, roomy = all_options(Space(2, 6, 4, 0.6, schedule="interleaved"))
+    for row in range(len(tight["layout"])):
+        same = np.all([roomy[key] == tight[key][row] for key in ("layout", "position", "layers")], axis=0)
+        as_fast = np.all([roomy[name] <= tight[name][row] * (1 + 1e-12) for name in names], axis=0)
+        assert np.any(same & as_fast)
+
+
+def test_the_smallest_recompute_that_fits_is_taken() -> None:
+    """One fully recomputed layer a chunk less than an option has would not fit."""
+    model, costs, options = all_options(Space(2, 6, 4, 0.08))
+    rows = np.flatnonzero((options["recompute_per_chunk"] > 1) & (options["recompute"] == 7))
+    assert len(rows)
+    some = {name: column[rows] for name, column in options.items()}
+    less = {**some, "recompute_per_chunk": some["recompute_per_chunk"] - 1}
+    narrow = np.minimum(less["recompute_per_chunk"], some["chunk_layers"])
+    wide = np.minimum(less["recompute_per_chunk"], some["chunk_layers"] + 1)
+    less["recompute_layers"] = narrow * (some["vpp"] - some["wide_chunks"]) + wide * some["wide_chunks"]
+    less["live_recompute_layers"] = narrow * some["live_total"] + (wide - narrow) * some["live_wide"]
+    assert np.all(model.stages(costs, less, "device")["device_bytes"] > model.request.capacity_bytes / (1 + MARGIN))
+
+
+def test_positions_list_every_number_of_layers() -> None:
+    """A row for each number from lower to upper, and none where the window is empty."""
+    rows = positions(np.array([[1, 0], [2, 3]]), np.array([[2, -1], [2, 4]]))
+    assert [*zip(*(rows[name].tolist() for name in ("layout", "position", "layers")), strict=True)] == [
+        (0, 0, 1),
+        (0, 0, 2),
+        (1, 0, 2),
+        (1, 1, 3),
+        (1, 1, 4),
+    ]
+
+
+def test_a_stage_knows_what_it_holds() -> None:
+    """Rank 0 of two holds the embedding, rank 1 the head; live counts are those of interleaving in two chunks."""
+    columns = {name: np.array([value]) for name, value in {"pp": 2, "vpp": 2, "num_microbatches": 4}.items()}
+    columns["schedule"] = np.array([1])
+    rows = {"layout": np.zeros(2, dtype=np.int64), "position": np.arange(2), "layers": np.array([3, 4])}
+    stage = stage_rows(columns, rows)
+    assert stage["has_embedding"].tolist() == [1, 0]
+    assert stage["has_head"].tolist() == [0, 1]
+    assert stage["live_total"].tolist() == [5, 3]
+    assert stage["chunk_layers"].tolist() == [1, 2]
+    assert stage["wide_chunks"].tolist() == [1, 0]

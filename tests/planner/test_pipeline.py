@@ -1,0 +1,174 @@
+"""One layout at a time: its options, bounds and best assignment against brute force."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import inf
+
+import numpy as np
+import pytest
+
+from planner import search
+from planner.bounds import layout_bounds, option_bounds, window
+from planner.incumbent import Search
+from planner.options import positions, stage_options
+from planner.pipeline import Pipeline
+from solver.assignment import Path
+from solver.cutting_planes import cutting_planes
+from solver.dynamic_program import minimum_cost
+from tests.oracles.brute_force import BruteForce
+from tests.oracles.spaces import NO_OVERLAP, ODD_HEADS, SLOW_NETWORK, UNFUSED, Space
+
+ANY = [
+    Space(4, 4, 4, 0.25),
+    Space(4, 5, 4, 0.6, gpus_per_node=1, changes=SLOW_NETWORK + NO_OVERLAP),
+    Space(3, 6, 3, 0.4, changes=(*ODD_HEADS, "vocab=20000", "tie_embeddings=true", "positions=learned")),
+    Space(2, 7, 4, 1.0, schedule="interleaved", seq_len="4k", changes=UNFUSED + NO_OVERLAP),
+]
+EACH = pytest.mark.parametrize("space", ANY, ids=lambda space: space.name)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A layout, its best step by brute force and its pipeline with every option; None when a stage has none."""
+
+    best_s: float
+    bound_s: float
+    pipeline: Pipeline | None
+
+
+@lru_cache
+def cases(space: Space) -> list[Case]:
+    """Every layout of a space."""
+    force = BruteForce(space.request())
+    step, everything = layout_bounds(force.model, force.costs)
+    costs = force.costs.with_columns(bound_s=step, global_bound_s=everything)
+    found = []
+    for index in range(len(costs)):
+        one = search.can_fit(Search(force.model), costs.take([index]))
+        pipelines = list(search.costed(Search(force.model), one)) if len(one) else []
+        found.append(Case(force.best_of(index), float(step[index]), *pipelines or [None]))
+    return found
+
+
+def with_pipeline(space: Space) -> Iterator[tuple[Case, Pipeline]]:
+    """The layouts of which every stage has options."""
+    return ((case, case.pipeline) for case in cases(space) if case.pipeline is not None)
+
+
+@EACH
+def test_the_options_lose_nothing(space: Space) -> None:
+    """Smallest recompute, fastest sets and fronts leave the best assignment of every layout in; cutting planes find it."""
+    for case in cases(space):
+        if case.pipeline is None:
+            assert case.best_s == inf
+            continue
+        pipeline = case.pipeline
+        solution = minimum_cost(pipeline.chain)
+        if not solution.feasible:
+            assert case.best_s == inf
+            continue
+
+        def replay(choice: np.ndarray, pipeline: Pipeline = pipeline) -> tuple[float, Path]:
+            return pipeline.step_s(choice), pipeline.critical_path(choice)
+
+        result = cutting_planes(pipeline.assignment(solution.choice), replay, start=solution.choice)
+        assert result.objective == pytest.approx(case.best_s, rel=1e-7)
+        assert result.bound <= case.best_s * (1 + 1e-8)
+
+
+@EACH
+def test_no_bound_of_a_layout_is_above_its_best_step(space: Space) -> None:
+    """Before costing, from its options, from the dynamic program and from rounds of 1F1B."""
+    checked = 0
+    for case, pipeline in with_pipeline(space):
+        most = case.best_s * (1 + 1e-9)
+        assert case.bound_s <= most
+        costs = pipeline.costs.take([pipeline.index])
+        options = {**pipeline.options, "layout": np.zeros_like(pipeline.options["layout"])}
+        from_options = float(option_bounds(pipeline.model, costs, options)[0])
+        chain_s = minimum_cost(pipeline.chain).bound + pipeline.global_floor_s
+        assert from_options <= min(most, chain_s * (1 + 1e-9))
+        assert chain_s <= most
+        assert pipeline.cycle_bound_s + pipeline.global_floor_s <= most
+        checked += case.best_s < inf
+    assert checked >= 3
+
+
+@pytest.mark.parametrize("space", [ANY[0], ANY[3]], ids=lambda space: space.name)
+def test_bounds_are_worth_having(space: Space) -> None:
+    """Where hops are short, the dynamic program mostly comes within a few per cent of the best step."""
+    ratios = [
+        (minimum_cost(pipeline.chain).bound + pipeline.global_floor_s) / case.best_s
+        for case, pipeline in with_pipeline(space)
+        if case.best_s < inf
+    ]
+    assert np.median(ratios) > 0.9
+
+
+@pytest.mark.parametrize("m", [1, 2, 3, 4, 5, 7, 8])
+def test_rounds_of_1f1b_hold_for_a_slow_first_stage(m: int) -> None:
+    """With fewer micro-batches than ranks, or some left over, a first stage of any weight stays above the bound."""
+    space = Space(3, 3, m, 1.0, schedule="1f1b", changes=ODD_HEADS + SLOW_NETWORK)
+    checked = 0
+    for case, pipeline in with_pipeline(space):
+        if pipeline.layout["pp"] != 3:
+            continue
+        for slow, factor in ((0, 10.0), (1, 10.0), (2, 10.0), (0, 0.1)):
+            weights = np.where(pipeline.options["position"] == slow, factor, 1.0)
+            changed = {
+                name: column * weights if name.endswith(("forward_s", "input_grad_s", "weight_grad_s")) else column
+                for name, column in pipeline.options.items()
+            }
+            slowed = replace(pipeline, options=changed)
+            choice = minimum_cost(slowed.chain).choice
+            assert slowed.cycle_bound_s + slowed.global_floor_s <= slowed.step_s(choice) * (1 + 1e-9)
+            checked += 1
+        assert case.best_s < inf
+    assert checked
+
+
+@EACH
+def test_chunks_add_up_to_the_stage(space: Space) -> None:
+    """Seconds of a micro-batch are those of the chunks together, for every option."""
+    for _, pipeline in with_pipeline(space):
+        for name, seconds in pipeline.chunk_s.items():
+            assert np.allclose(seconds.sum(axis=1), pipeline.options[name], rtol=1e-12, atol=0)
+            assert np.allclose(seconds[:, 0], pipeline.options[f"first_chunk_{name}"], rtol=1e-12, atol=0)
+            assert np.allclose(seconds[:, -1], pipeline.options[f"last_chunk_{name}"], rtol=1e-12, atol=0)
+
+
+@EACH
+def test_a_critical_path_is_a_bound_for_all_and_tight_for_its_choice(space: Space) -> None:
+    """Its length plus the global part is the step of the choice it came from, and at most that of any other."""
+    rng = np.random.default_rng(7)
+    for case, pipeline in with_pipeline(space):
+        if case.best_s == inf:
+            continue
+        choice = minimum_cost(pipeline.chain).choice
+        problem, path = pipeline.assignment(choice), pipeline.critical_path(choice)
+        length = problem.path_length(path, choice) + problem.greatest_global(choice)
+        assert length == pytest.approx(pipeline.step_s(choice), rel=1e-12)
+        rows = [np.flatnonzero(pipeline.options["position"] == rank) for rank in range(pipeline.layout["pp"])]
+        for _ in range(3):
+            other = np.array([rng.choice(some) for some in rows])
+            step_s = pipeline.step_s(other) * (1 + 1e-12)
+            assert problem.path_length(path, other) + problem.greatest_global(other) <= step_s
+
+
+@EACH
+def test_windows_under_a_cutoff_keep_what_is_under_it(space: Space) -> None:
+    """With a cutoff just above a layout's best step, its window still holds that assignment."""
+    checked = 0
+    for case, pipeline in with_pipeline(space):
+        if case.best_s == inf:
+            continue
+        costs = pipeline.costs.take([pipeline.index])
+        budget_s = case.best_s * (1 + 1e-9) - costs.layouts["global_bound_s"]
+        lower, upper, possible = window(pipeline.model, costs, budget_s)
+        assert possible[0]
+        options = stage_options(pipeline.model, costs, positions(lower, upper))
+        narrowed = Pipeline(pipeline.model, costs, 0, options)
+        assert minimum_cost(narrowed.chain, case.best_s * (1 + 1e-9)).feasible
+        checked += 1
+    assert checked

@@ -1,0 +1,86 @@
+"""Each rule on both sides, on scalars and on arrays."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from planner.rules import RULES, legal, nearest_divisors, violations
+
+GOOD: dict[str, Any] = {
+    "gpus": 64,
+    "tp": 4,
+    "cp": 1,
+    "pp": 2,
+    "vpp": 2,
+    "dp": 4,
+    "dp_shard": 2,
+    "dp_replicate": 2,
+    "sequence_parallel": 1,
+    "micro_batch_size": 2,
+    "num_microbatches": 8,
+    "global_batch": 64,
+    "layers": 8,
+    "heads": 32,
+    "kv_heads": 8,
+    "ffn": 128,
+    "seq_len": 1024,
+}
+BROKEN: list[tuple[str, dict[str, Any], str]] = [
+    ("degrees-multiply", {"gpus": 31}, "at most gpus (31), got 32"),
+    ("tp-divides-heads", {"heads": 30}, "tp must divide heads (30), got 4; nearest: 3 or 5"),
+    ("tp-divides-ffn", {"ffn": 126}, "tp must divide ffn (126), got 4; nearest: 3 or 6"),
+    ("tp-splits-kv-heads", {"kv_heads": 6}, "kv_heads (6), got 4"),
+    ("tp-divides-sequence", {"seq_len": 1022}, "tp must divide seq_len (1022), got 4; nearest: 2 or 7"),
+    ("sequence-parallel-needs-tp", {"tp": 1}, "needs tp above 1, got tp 1"),
+    ("stages-have-layers", {"vpp": 6}, "(8 layers), got pp 2, vpp 6"),
+    ("stages-have-layers", {"vpp": 1, "pp": 9, "num_microbatches": 9, "gpus": 999}, "(8 layers), got pp 9, vpp 1"),
+    ("batch-divides", {"micro_batch_size": 3}, "global_batch (64), got 4*3; nearest: 8 or 16"),
+    ("interleaving-needs-whole-groups", {"num_microbatches": 7}, "multiple of pp (2) for interleaved 1F1B, got 7"),
+    ("interleaving-needs-pipeline", {"pp": 1}, "vpp above 1 needs pp above 1, got vpp 2, pp 1"),
+    ("shards-and-replicas-make-dp", {"dp_shard": 4}, "must be dp (4), got 4*2"),
+]
+
+
+def test_a_legal_configuration_breaks_nothing() -> None:
+    """No rule complains."""
+    assert violations(GOOD) == []
+    assert bool(legal(GOOD))
+
+
+@pytest.mark.parametrize(("rule", "change", "message"), BROKEN)
+def test_a_broken_rule_names_field_value_and_what_is_allowed(rule: str, change: dict[str, Any], message: str) -> None:
+    """Only that rule is broken, and its message says what it found and what is near."""
+    broken = violations({**GOOD, **change})
+    assert [name for name, _ in broken] == [rule]
+    assert message in broken[0][1]
+    assert not legal({**GOOD, **change})
+    assert not legal({**GOOD, **change}, rule)
+    assert violations({**GOOD, **change}, *({each.id for each in RULES} - {rule})) == []
+
+
+def test_every_rule_is_broken_above() -> None:
+    """The list of broken configurations leaves no rule out."""
+    assert {rule for rule, _, _ in BROKEN} == {rule.id for rule in RULES}
+
+
+@pytest.mark.parametrize("rule", [rule.id for rule in RULES])
+def test_rules_work_on_columns_as_on_numbers(rule: str) -> None:
+    """A column of configurations gives the column of answers."""
+    changes = [{}, *(change for _, change, _ in BROKEN)]
+    rows = [{**GOOD, **change} for change in changes]
+    columns = {name: np.array([row[name] for row in rows]) for name in GOOD}
+    assert legal(columns, rule).tolist() == [bool(legal(row, rule)) for row in rows]
+    assert legal(columns).tolist() == [True] + [False] * len(BROKEN)
+
+
+@pytest.mark.parametrize(("vpp", "pp", "fine"), [(1, 8, True), (1, 9, False), (5, 2, True), (2, 5, True), (11, 1, False)])
+def test_embedding_and_head_may_have_chunks_of_their_own(vpp: int, pp: int, fine: bool) -> None:
+    """Eight layers make ten chunks at most; without interleaving every stage has a layer."""
+    assert bool(legal({**GOOD, "vpp": vpp, "pp": pp}, "stages-have-layers")) == fine
+
+
+@pytest.mark.parametrize(("value", "of", "near"), [(3, 8, "2 or 4"), (9, 8, "8"), (5, 7, "1 or 7"), (4, 8, "4 or 8")])
+def test_nearest_divisors_stand_on_both_sides(value: int, of: int, near: str) -> None:
+    """The largest one up to the value and the next one."""
+    assert nearest_divisors(value, of) == near

@@ -1,0 +1,151 @@
+"""The certificate is true: the search against brute force on small spaces, and when it is cut short."""
+
+from functools import lru_cache
+from math import inf
+
+import pytest
+
+from planner import search
+from planner.document import PlanDocument
+from planner.errors import InfeasibleError, Interrupted, LimitReached
+from planner.incumbent import ROUNDING, Search
+from tests.oracles.brute_force import BruteForce
+from tests.oracles.spaces import ODD_HEADS, SLOW_NETWORK, SPACES, Space
+
+# Brute force takes seconds on the larger ones.
+PARAMETERS = [
+    pytest.param(space, id=space.name, marks=[pytest.mark.slow] if space.gpus >= 6 or space.seq_len == "4k" else [])
+    for space in SPACES
+]
+PIPELINES = Space(4, 6, 2, 0.2, changes=ODD_HEADS + SLOW_NETWORK)
+
+
+@lru_cache
+def optimum_s(space: Space) -> float:
+    """Seconds of the fastest plan of a space, by brute force; infinity when nothing fits."""
+    return BruteForce(space.request()).best_s()
+
+
+def check(document: PlanDocument, best_s: float) -> None:
+    """Nothing is faster than the bound, and the plan is one of those that brute force tried."""
+    certificate = document.certificate
+    assert certificate.bound_s <= best_s * (1 + 1e-9)
+    assert certificate.objective_s >= best_s * (1 - 1e-9)
+    assert certificate.objective_s == document.predicted.step_time_s
+
+
+@lru_cache
+def planned(space: Space) -> PlanDocument | None:
+    """The plan of a space without a gap, None when nothing fits."""
+    try:
+        return search.plan(space.request())
+    except InfeasibleError:
+        return None
+
+
+@pytest.mark.parametrize("space", PARAMETERS)
+def test_the_search_finds_what_brute_force_finds(space: Space) -> None:
+    """Without a gap the plan is the fastest of all; with one it is within it; the bound is never above the optimum."""
+    best_s = optimum_s(space)
+    assert (planned(space) is None) == (best_s == inf)
+    for gap in (0.0, 0.03) if best_s < inf else ():
+        document = search.plan(space.request(gap))
+        check(document, best_s)
+        assert document.certificate.status == "OPTIMAL"
+        assert document.certificate.objective_s * (1 - gap) <= best_s * (1 + ROUNDING)
+        assert document.certificate.gap <= gap + ROUNDING
+
+
+def test_the_spaces_are_worth_searching() -> None:
+    """Among the optima are pipelines, interleaving, ZeRO, recomputing, uneven stages, idle GPUs and no plan at all."""
+    found: set[str] = set()
+    for space in SPACES:
+        document = planned(space)
+        if document is None:
+            found.add("infeasible")
+            continue
+        parallelism, stages = document.parallelism, document.stages
+        found.add(parallelism.schedule)
+        found.update(f"zero{stage.zero_stage}" for stage in stages)
+        found.update("+".join(stage.recompute.set) for stage in stages)
+        found.update({"idle"} if parallelism.gpus_idle else set())
+        found.update({"pipeline"} if len(stages) > 1 else set())
+        found.update({"uneven"} if len({stage.layers for stage in stages}) > 1 else set())
+        found.update({"partial"} if any(0 < stage.recompute.layers < stage.layers for stage in stages) else set())
+    wanted = {"1f1b", "interleaved", "gpipe", "zero0", "zero1", "zero3", "full", "idle", "pipeline", "uneven"}
+    assert wanted <= found
+
+
+@pytest.mark.parametrize("space", [SPACES[3], SPACES[8], SPACES[15]], ids=lambda space: space.name)
+def test_brute_force_may_leave_out_dominated_options(space: Space) -> None:
+    """Its own short cut changes nothing: an option slower in all of its seconds is in no better plan."""
+    assert BruteForce(space.request(), reduced=False).best_s() == optimum_s(space)
+
+
+@pytest.mark.parametrize("function", ["can_fit", "bounded", "replayed", "tightened"])
+@pytest.mark.parametrize("space", [PIPELINES, SPACES[12]], ids=lambda space: space.name)
+def test_an_interrupted_search_returns_its_best_with_a_true_bound(
+    space: Space, function: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever Ctrl-C strikes, the document holds a real plan, and no plan of the whole space is under its bound."""
+    original = getattr(search, function)
+    calls, last = 0, -1
+
+    def counted(*arguments: object) -> object:
+        nonlocal calls
+        calls += 1
+        if calls > last >= 0:
+            raise KeyboardInterrupt
+        return original(*arguments)
+
+    monkeypatch.setattr(search, function, counted)
+    search.plan(space.request())
+    found = 0
+    for last in range(min(calls, 5)):  # noqa: B007 - read by `counted`
+        calls = 0
+        with pytest.raises(Interrupted) as caught:
+            search.plan(space.request())
+        if caught.value.document is not None:
+            check(caught.value.document, optimum_s(space))
+            found += 1
+    assert found
+
+
+def test_an_interrupt_before_any_plan_has_no_document(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is nothing to return yet."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(search, "seed", interrupt)
+    with pytest.raises(Interrupted) as caught:
+        search.plan(PIPELINES.request())
+    assert caught.value.document is None
+
+
+@pytest.mark.parametrize("space", [PIPELINES, *SPACES[7:10]], ids=lambda space: space.name)
+def test_a_time_limit_returns_the_best_with_a_true_bound(space: Space) -> None:
+    """Layouts that were not visited are in the bound: it is never above the optimum, and nothing is called optimal."""
+    with pytest.raises(LimitReached, match="time limit of 1e-09 s") as caught:
+        search.plan(space.request().replaced(time_limit_s=1e-9))
+    check(caught.value.document, optimum_s(space))
+    assert caught.value.document.certificate.status == "FEASIBLE"
+    assert caught.value.document.certificate.gap > 0
+
+
+def test_a_limit_that_is_not_reached_changes_nothing() -> None:
+    """The document is that of a search without one."""
+    assert search.plan(PIPELINES.request().replaced(time_limit_s=1e6)) == search.plan(PIPELINES.request())
+
+
+def test_every_layout_is_accounted_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each one listed was dropped for a reason or became a candidate."""
+    monkeypatch.setattr(search.compose, "document", lambda searched: searched)
+    for space in SPACES[::3]:
+        try:
+            searched = search.plan(space.request())
+        except InfeasibleError:
+            continue
+        assert isinstance(searched, Search)
+        assert set(searched.dropped) <= {"bound", "memory"}
+        assert 0 < searched.layouts - sum(searched.dropped.values()) <= len(searched.tried)

@@ -99,7 +99,7 @@ def main() -> None:
     arguments = parser.parse_args()
     with arguments.measurements.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
-    print("mean error over rows of 2 streams or more  all rows  repeat within 10 %  fitted rows")
+    print("mean error over rows of 2 streams or more  all rows  repeat within 10 %  fitted rows", flush=True)
     for gpu in sorted({row["gpu"] for row in rows}):
         measured = measurements([row for row in rows if row["gpu"] == gpu])
         slowdowns = report(gpu, measured)
@@ -124,7 +124,9 @@ def measurements(rows: Sequence[dict[str, str]]) -> Measurements:
             if (here & single).sum() >= 2:
                 alone[stream, here] = on_line(work[stream, here], *line(work[stream], together, here & single))
     spread = np.array([float(row["std_over_mean"]) for row in rows])
-    every_row = Measurements(alone, together, spread, sweep, "; ".join(sorted({row["source"] for row in rows})))
+    every_row = Measurements(
+        alone, together, spread, sweep, "; ".join(sorted({str(Path(row["source"]).parent) for row in rows}))
+    )
     return every_row[~single & ~np.isnan(alone).any(axis=0)]
 
 

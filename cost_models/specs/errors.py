@@ -23,9 +23,11 @@ class UnknownNameError(SpecError):
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return "; did you mean 'hidden'?" for the nearest known names, or an empty string when none is near."""
+    """Return "; did you mean 'hidden'?" for the nearest known names (at most 3), an empty string when none is near."""
     near = difflib.get_close_matches(name.lower(), sorted(known), n=3, cutoff=0.6)
     if not near:
         return ""
-    quoted = [f"'{candidate}'" for candidate in near]
+    likeness = [difflib.SequenceMatcher(None, candidate, name.lower()).ratio() for candidate in near]
+    nearest = [candidate for candidate, like in zip(near, likeness, strict=True) if like >= likeness[0] - 0.1]
+    quoted = [f"'{candidate}'" for candidate in nearest]
     return f"; did you mean {' or '.join(quoted)}?"

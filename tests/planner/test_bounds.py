@@ -35,7 +35,7 @@ def test_a_mesh_is_bounded_below_its_layouts(space: Space) -> None:
 
 @EACH
 def test_the_global_bound_holds_for_any_mixture_of_zero_modes(space: Space) -> None:
-    """Whatever modes the stages take, the largest global part is not below the bound: random mixtures of even stages."""
+    """Whatever modes the stages take, the largest global part is not below the bound: random splits and modes."""
     model, costs = costed(space)
     _, everything = layout_bounds(model, costs)
     rng = np.random.default_rng(3)

@@ -58,7 +58,7 @@ def with_pipeline(space: Space) -> Iterator[tuple[Case, Pipeline]]:
 
 @EACH
 def test_the_options_lose_nothing(space: Space) -> None:
-    """Smallest recompute, fastest sets and fronts leave the best assignment of every layout in; cutting planes find it."""
+    """Smallest recompute, fastest sets and fronts leave each layout its best assignment; cutting planes find it."""
     for case in cases(space):
         if case.pipeline is None:
             assert case.best_s == inf

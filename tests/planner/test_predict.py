@@ -76,7 +76,9 @@ def test_communicators_count_groups_of_several_ranks() -> None:
         assert costs.communicators[row] == sum(degree > 1 for degree in degrees)
 
 
-@pytest.mark.parametrize(("vocab", "multiple", "tp", "padded"), [(50257, 128, 1, 50304), (50257, 128, 8, 51200), (128256, 1, 2, 128256)])
+@pytest.mark.parametrize(
+    ("vocab", "multiple", "tp", "padded"), [(50257, 128, 1, 50304), (50257, 128, 8, 51200), (128256, 1, 2, 128256)]
+)
 def test_the_vocabulary_is_padded_to_a_multiple(vocab: int, multiple: int, tp: int, padded: int) -> None:
     """Of `multiple` times tp, as Megatron does."""
     assert padded_vocab(vocab, multiple, tp) == padded

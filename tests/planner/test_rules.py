@@ -74,7 +74,9 @@ def test_rules_work_on_columns_as_on_numbers(rule: str) -> None:
     assert legal(columns).tolist() == [True] + [False] * len(BROKEN)
 
 
-@pytest.mark.parametrize(("vpp", "pp", "fine"), [(1, 8, True), (1, 9, False), (5, 2, True), (2, 5, True), (11, 1, False)])
+@pytest.mark.parametrize(
+    ("vpp", "pp", "fine"), [(1, 8, True), (1, 9, False), (5, 2, True), (2, 5, True), (11, 1, False)]
+)
 def test_embedding_and_head_may_have_chunks_of_their_own(vpp: int, pp: int, fine: bool) -> None:
     """Eight layers make ten chunks at most; without interleaving every stage has a layer."""
     assert bool(legal({**GOOD, "vpp": vpp, "pp": pp}, "stages-have-layers")) == fine

@@ -14,7 +14,7 @@ from tests.oracles.spaces import ODD_HEADS, SLOW_NETWORK, SPACES, Space
 
 # Brute force takes seconds on the larger ones.
 PARAMETERS = [
-    pytest.param(space, id=space.name, marks=[pytest.mark.slow] if space.gpus >= 6 or space.seq_len == "4k" else [])
+    pytest.param(space, id=space.name, marks=[pytest.mark.slow] if space.gpus >= 5 or space.seq_len == "4k" else [])
     for space in SPACES
 ]
 PIPELINES = Space(4, 6, 2, 0.2, changes=ODD_HEADS + SLOW_NETWORK)

@@ -17,7 +17,11 @@ from planner.space import (
 from tests.oracles.brute_force import chunk_sizes, legal_layouts
 from tests.oracles.spaces import ODD_HEADS, SPACES, Space
 
-SEVERAL = [*SPACES[::4], Space(12, 3, 12, 0.5, gpus_per_node=4), Space(6, 5, 4, 0.5, gpus_per_node=1, changes=ODD_HEADS)]
+SEVERAL = [
+    *SPACES[::4],
+    Space(12, 3, 12, 0.5, gpus_per_node=4),
+    Space(6, 5, 4, 0.5, gpus_per_node=1, changes=ODD_HEADS),
+]
 EACH = pytest.mark.parametrize("space", SEVERAL, ids=lambda space: space.name)
 
 

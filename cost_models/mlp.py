@@ -1,0 +1,165 @@
+"""The MLP half of a layer: dense, or a mixture of experts with its router, dispatch and shared experts.
+
+Expert parallelism: of the tp*cp*dp ranks of a stage, etp share each expert's matrices and ep share the experts; the
+rest are replicas. Each rank routes its own (sequence-sharded) tokens to K experts: K copies go out by all-to-all, are
+multiplied in grouped products, and come back. Balanced routing unless the workload says otherwise.
+"""
+
+from typing import Any
+
+from cost_models import symbols as sym
+from cost_models.blocks import (
+    ACTIVATION_BYTES,
+    ZERO,
+    Block,
+    Operator,
+    Tensor,
+    enter_tensor_parallel,
+    leave_tensor_parallel,
+    linear,
+    norm,
+    residual,
+    sequence_shard,
+    tokens,
+)
+from cost_models.operators import (
+    all_gather_s,
+    all_to_all_s,
+    at_least,
+    elementwise_s,
+    gemm_forward_s,
+    gemm_input_grad_s,
+    gemm_weight_grad_s,
+    grouped_gemm_forward_s,
+    grouped_gemm_input_grad_s,
+    grouped_gemm_weight_grad_s,
+    reduce_scatter_s,
+)
+from cost_models.specs.model import ModelSpec
+from cost_models.specs.recipe import FrameworkRecipe
+
+__all__ = ["dense_block", "expert_block"]
+
+Expr = Any
+ROUTER_BYTES = 4  # router logits and probabilities are fp32
+
+routed_tokens = tokens / sequence_shard
+copies = routed_tokens * sym.top_k
+# Copies a rank multiplies after the exchange; with expert tensor parallelism a group shares the copies of its members.
+received = copies * sym.etp * sym.expert_imbalance
+local_experts = sym.experts / sym.ep
+
+
+def dense_block(model: ModelSpec, recipe: FrameworkRecipe) -> Block:
+    """Operators of a dense MLP half."""
+    return (
+        norm("post-attention norm", model, "MLP residual"),
+        *_matrices("MLP", model, sym.ffn, ("mlp",)),
+        residual("MLP residual add", recipe),
+    )
+
+
+def expert_block(model: ModelSpec, recipe: FrameworkRecipe) -> Block:
+    """Operators of a mixture-of-experts half."""
+    shared = _matrices("shared expert", model, sym.shared_ffn, ("shared_experts",))
+    return (
+        norm("post-attention norm", model, "MLP residual"),
+        *(shared if model.moe and model.moe.shared_ffn else ()),
+        *_router(bool(model.moe and model.moe.router_bias)),
+        _dispatch("dispatch"),
+        *_experts(model),
+        _dispatch("combine"),
+        _permutation("unpermute"),
+        residual("MLP residual add", recipe),
+    )
+
+
+def _matrices(name: str, model: ModelSpec, width: Expr, modules: tuple[str, ...]) -> Block:
+    """A dense MLP of some inner width, tensor parallel: column then row."""
+    inner = width / sym.tp
+    matrices = 2 if model.gated_mlp else 1
+    saved = (Tensor(f"{name} pre-activation", ACTIVATION_BYTES * tokens * matrices * inner, modules),)
+    return (
+        enter_tensor_parallel(name, gemm_input_grad_s(tokens, sym.hidden, matrices * inner), modules),
+        linear(f"{name} up", sym.hidden, matrices * inner, bias=model.mlp_bias, saved=saved, modules=modules),
+        _activation(name, tokens, inner, matrices, modules),
+        linear(f"{name} down", inner, sym.hidden, bias=model.mlp_bias, row_parallel=True, modules=modules),
+        leave_tensor_parallel(name, modules),
+    )
+
+
+def _activation(name: str, rows: Expr, inner: Expr, matrices: int, modules: tuple[str, ...]) -> Operator:
+    modules = ("activation", *modules)
+    return Operator(
+        f"{name} activation",
+        elementwise_s(ACTIVATION_BYTES * rows * (matrices + 1) * inner),
+        elementwise_s(ACTIVATION_BYTES * rows * (2 * matrices + 1) * inner),
+        saved=(Tensor(f"{name} activation", ACTIVATION_BYTES * rows * inner, modules),),
+        modules=modules,
+    )
+
+
+def _router(biased: bool) -> Block:
+    logits = routed_tokens * sym.experts
+    product = Operator(
+        "router",
+        gemm_forward_s(routed_tokens, sym.experts, sym.hidden) + elementwise_s(3 * ROUTER_BYTES * logits),
+        gemm_input_grad_s(routed_tokens, sym.hidden, sym.experts) + elementwise_s(3 * ROUTER_BYTES * logits),
+        gemm_weight_grad_s(sym.experts, sym.hidden, routed_tokens),
+        parameters=sym.hidden * sym.experts + (sym.experts if biased else ZERO),
+        saved=(Tensor("router probabilities", ROUTER_BYTES * logits, ("moe",)),),
+        modules=("moe",),
+        kernels=6,
+    )
+    return product, _permutation("permute")
+
+
+def _permutation(name: str) -> Operator:
+    """Copies read and written in the order of their experts (or back)."""
+    moved = 2 * ACTIVATION_BYTES * copies * sym.hidden
+    return Operator(name, elementwise_s(moved), elementwise_s(moved), modules=("moe",), kernels=3)
+
+
+def _dispatch(name: str) -> Operator:
+    """All-to-all of the copies over the ranks that share the experts, then a gather over those that share one expert."""
+    sent = ACTIVATION_BYTES * copies * sym.hidden * sym.expert_imbalance
+    exchange = all_to_all_s(sent * sym.dispatch_share, sym.ep, sym.etp)
+    widen = (
+        all_gather_s(sent * sym.etp, sym.etp, 1) if name == "dispatch" else reduce_scatter_s(sent * sym.etp, sym.etp, 1)
+    )
+    narrow = (
+        reduce_scatter_s(sent * sym.etp, sym.etp, 1) if name == "dispatch" else all_gather_s(sent * sym.etp, sym.etp, 1)
+    )
+    return Operator(
+        f"expert {name}",
+        exchange + widen,
+        exchange + narrow,
+        modules=("moe",),
+        kernels=2 * at_least(sym.ep * sym.etp, 2),
+        communication="expert_parallel",
+    )
+
+
+def _experts(model: ModelSpec) -> Block:
+    inner = sym.expert_ffn / sym.etp
+    matrices = 2 if model.gated_mlp else 1
+    kept = Tensor("dispatched copies", ACTIVATION_BYTES * received * sym.hidden, ("moe",))
+    pre = Tensor("expert pre-activation", ACTIVATION_BYTES * received * matrices * inner, ("moe",))
+    biases = bool(model.moe and model.moe.expert_bias)
+    return (
+        _grouped("expert up", sym.hidden, matrices * inner, matrices * inner if biases else ZERO, (kept, pre)),
+        _activation("expert", received, inner, matrices, ("moe",)),
+        _grouped("expert down", inner, sym.hidden, sym.hidden if biases else ZERO, ()),
+    )
+
+
+def _grouped(name: str, inputs: Expr, outputs: Expr, bias: Expr, saved: tuple[Tensor, ...]) -> Operator:
+    return Operator(
+        name,
+        grouped_gemm_forward_s(received, outputs, inputs, local_experts),
+        grouped_gemm_input_grad_s(received, inputs, outputs, local_experts),
+        grouped_gemm_weight_grad_s(outputs, inputs, received, local_experts),
+        expert_parameters=local_experts * (inputs * outputs + bias),
+        saved=saved,
+        modules=("moe",),
+    )

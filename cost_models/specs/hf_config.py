@@ -123,7 +123,8 @@ def _keys(entries: dict[str, Any], where: str) -> Keys:
         hint = did_you_mean(model_type, FAMILIES)
         message = f"{where}: unknown model_type '{model_type:.60}'{hint}; known: {', '.join(sorted(FAMILIES))}"
         raise UnknownNameError(message)
-    return Keys(entries, where, model_type, FAMILIES[model_type].defaults)
+    family = FAMILIES[model_type]
+    return Keys(entries, where, model_type, {**family.defaults, "max_position_embeddings": family.context})
 
 
 def _read(file: Path) -> dict[str, Any]:

@@ -46,10 +46,8 @@ def model_of(keys: Keys, family: Family, name: str, *, tied: bool) -> ModelSpec:
 def _sizes(keys: Keys, family: Family) -> Fields:
     hidden = keys.whole("hidden_size", "n_embd", "n_embed", "d_model")
     heads = keys.whole("num_attention_heads", "n_head", at_most=MAX_HEADS)
-    positions = ("max_position_embeddings", "n_positions", "seq_length")
-    context = Keys(keys.entries, keys.where, keys.model_type, {positions[0]: family.context})
     width = 4 * hidden if family.four_times else None
-    fields = {
+    return {
         "layers": keys.whole("num_hidden_layers", "n_layer", "num_layers", at_most=MAX_LAYERS),
         "hidden": hidden,
         "heads": heads,
@@ -57,10 +55,8 @@ def _sizes(keys: Keys, family: Family) -> Fields:
         "head_dim": 0 if family.latent else _head_dim(keys, hidden, heads),
         "ffn": keys.whole("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size", default=width),
         "vocab": keys.whole("vocab_size"),
-        "max_seq_len": context.whole(*positions, at_most=MAX_CONTEXT),
+        "max_seq_len": keys.whole("max_position_embeddings", "n_positions", "seq_length", at_most=MAX_CONTEXT),
     }
-    keys.notes += context.notes
-    return fields
 
 
 def _head_dim(keys: Keys, hidden: int, heads: int) -> int:

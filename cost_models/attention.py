@@ -29,9 +29,9 @@ from cost_models.operators import (
     attention_backward_s,
     attention_forward_s,
     elementwise_s,
+    exposed_s,
     gemm_forward_s,
     gemm_input_grad_s,
-    exposed_s,
     maximum,
     minimum,
     reduce_scatter_s,
@@ -153,7 +153,7 @@ def _latent(model: ModelSpec) -> Block:
         linear(
             "key-value up projection",
             sym.kv_rank,
-            local_heads * (sym.nope_head_dim + value),
+            local_heads * (sym.head_dim - sym.rope_head_dim + value),
             bias=False,
             saved=(Tensor("query, key, value", expanded, up),),
             modules=up,
@@ -228,7 +228,7 @@ def _core_attention(model: ModelSpec, recipe: FrameworkRecipe, window: int) -> O
     sizes = _attention_sizes(model, window)
     if not recipe.flash_attention:
         return _unfused_attention(model, recipe, output)
-    uneven = 1 + (sym.document_mask_imbalance - 1) * sym.context_split
+    uneven = 1 + (sym.document_mask_imbalance - 1) * at_least(sym.cp, 2)
     forward, backward = (uneven * seconds(*sizes) for seconds in (attention_forward_s, attention_backward_s))
     passed = all_gather_s(key_value_bytes(model) / sym.cp_heads, ring_ranks, sym.tp * sym.cp_heads)
     return Operator(

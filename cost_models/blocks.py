@@ -15,10 +15,10 @@ from cost_models.operators import (
     all_reduce_s,
     at_least,
     elementwise_s,
+    exposed_s,
     gemm_forward_s,
     gemm_input_grad_s,
     gemm_weight_grad_s,
-    exposed_s,
     reduce_scatter_s,
 )
 from cost_models.specs.model import ModelSpec

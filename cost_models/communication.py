@@ -38,8 +38,12 @@ def members_by_tier(cluster: ClusterSpec, ranks: ArrayLike, stride: ArrayLike) -
     return [*members[:-1], ranks]
 
 
-def bind(cluster: ClusterSpec, profile: HardwareProfile) -> dict[str, Callable[..., Any]]:
-    """Numpy bodies of the collectives: (bytes of the whole tensor, ranks, stride) -> seconds; 0 for a single rank."""
+def bind(cluster: ClusterSpec, profile: HardwareProfile, dispatcher: str = "alltoall") -> dict[str, Callable[..., Any]]:
+    """Numpy bodies of the collectives, all 0 for a single rank, and of copies to and from the host; seconds.
+
+    Gathers and reductions take (bytes of the whole tensor, ranks, stride), exchanges (bytes a rank holds, ranks,
+    stride). With the `deduplicated` dispatcher a token's copies travel to each inner domain once.
+    """
 
     def gather(tensor_bytes: ArrayLike, ranks: ArrayLike, stride: ArrayLike) -> Array:
         seconds_per_byte, latency = _ring(cluster, profile, ranks, stride)
@@ -49,7 +53,54 @@ def bind(cluster: ClusterSpec, profile: HardwareProfile) -> dict[str, Callable[.
     def all_reduce(tensor_bytes: ArrayLike, ranks: ArrayLike, stride: ArrayLike) -> Array:
         return 2.0 * gather(tensor_bytes, ranks, stride)  # a reduce-scatter and an all-gather
 
-    return {"all_gather_s": gather, "reduce_scatter_s": gather, "all_reduce_s": all_reduce}
+    def all_to_all(held_bytes: ArrayLike, ranks: ArrayLike, stride: ArrayLike) -> Array:
+        return _exchange(cluster, profile, held_bytes, np.inf, ranks, stride)
+
+    def expert_exchange(held_bytes: ArrayLike, copies: ArrayLike, ranks: ArrayLike, stride: ArrayLike) -> Array:
+        together = copies if dispatcher == "deduplicated" else np.inf
+        return _exchange(cluster, profile, held_bytes, together, ranks, stride)
+
+    host_bandwidth = cluster.host_to_device_bandwidth_bytes_per_s
+    host_memory_bandwidth = cluster.host_memory_bandwidth_bytes_per_s / cluster.gpus_per_node
+    return {
+        "all_gather_s": gather,
+        "reduce_scatter_s": gather,
+        "all_reduce_s": all_reduce,
+        "all_to_all_s": all_to_all,
+        "expert_exchange_s": expert_exchange,
+        "from_host_s": lambda size: size / host_bandwidth,
+        "to_host_s": lambda size: size / host_bandwidth,
+        "host_step_s": lambda size: size / host_memory_bandwidth,
+    }
+
+
+def _exchange(
+    cluster: ClusterSpec,
+    profile: HardwareProfile,
+    held_bytes: ArrayLike,
+    together: ArrayLike,
+    ranks: ArrayLike,
+    stride: ArrayLike,
+) -> Array:
+    """Seconds of an all-to-all: every rank sends each other an equal part of what it holds, over all tiers at once.
+
+    `together` copies of a token that go to one inner domain travel as one; infinity: every copy by itself. Spread at
+    random over D domains, K copies reach D (1 - (1 - 1/D)^K) of them.
+    """
+    ranks = np.asarray(ranks, dtype=np.float64)
+    inside: Array = np.ones(())
+    transfer: Array | float = 0.0
+    latency: Array | float = 0.0
+    for tier, members in zip(cluster.tiers, members_by_tier(cluster, ranks, stride), strict=True):
+        domains = ranks / inside
+        reached = domains * (1.0 - (1.0 - 1.0 / domains) ** together)
+        share = np.where(inside > 1, np.minimum(1.0, reached / together), 1.0) if np.all(np.isfinite(together)) else 1.0
+        leaving = np.where(members > inside, (1.0 - inside / ranks) * share, 0.0)
+        transfer = np.maximum(transfer, leaving / _bandwidth(tier, profile))
+        latency = latency + np.where(members > inside, tier.latency_s, 0.0)
+        inside = members
+    seconds = np.multiply(held_bytes, transfer) + latency + profile.collective_base_latency_s
+    return np.where((ranks > 1) & (np.asarray(held_bytes) > 0), seconds, 0.0)
 
 
 def _ring(

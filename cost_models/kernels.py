@@ -20,6 +20,8 @@ Array = NDArray[np.float64]
 
 OPERAND_BYTES = {"bf16": 2, "fp8": 1}
 OUTPUT_BYTES = 2  # products of fp8 operands come out in bf16 too
+# A grouped product works on tiles of tokens of one expert; the last of each is part-filled, half on average.
+GROUP_TILE_TOKENS = 128
 # A fused backward runs five products of which two are the forward's (Dao 2023, FlashAttention-2).
 BACKWARD_PRODUCTS = 2.5
 
@@ -47,11 +49,26 @@ def _gemm(gpu: GpuSpec, profile: HardwareProfile, recipe: FrameworkRecipe, dtype
         traffic = operand * (rows * inner + inner * columns) + output_bytes * rows * columns
         return np.maximum(flops / rate, traffic / bandwidth) + constants.launch_s
 
+    def grouped(rows: Array, columns: Array, inner: Array, groups: Array) -> Array:
+        return seconds(_in_tiles(rows, groups), columns, inner) + (groups - 1.0) * inner * columns * operand / bandwidth
+
+    def grouped_weight_grad(rows: Array, columns: Array, inner: Array, groups: Array) -> Array:
+        more_outputs = (groups - 1.0) * rows * columns * accumulator / bandwidth
+        return seconds(rows, columns, _in_tiles(inner, groups), accumulator) + more_outputs
+
     return {
         "gemm_forward_s": seconds,
         "gemm_input_grad_s": seconds,
         "gemm_weight_grad_s": lambda rows, columns, inner: seconds(rows, columns, inner, accumulator),
+        "grouped_gemm_forward_s": grouped,
+        "grouped_gemm_input_grad_s": grouped,
+        "grouped_gemm_weight_grad_s": grouped_weight_grad,
     }
+
+
+def _in_tiles(tokens: Array, groups: Array) -> Array:
+    """Tokens that are multiplied when each group's share is filled up to whole tiles, smoothly: half a tile a group."""
+    return tokens + groups * GROUP_TILE_TOKENS / 2.0
 
 
 def _attention(gpu: GpuSpec, profile: HardwareProfile) -> dict[str, Callable[..., Any]]:

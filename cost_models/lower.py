@@ -63,6 +63,7 @@ def lower(outputs: Mapping[str, Any], functions: Mapping[str, Callable[..., Any]
     namespace: dict[str, Callable[..., Any]] = {
         "at_least": _at_least,
         "maximum": np.maximum,
+        "minimum": np.minimum,
         "ceiling": np.ceil,
         **functions,
     }

@@ -5,32 +5,30 @@ Model states: Rajbhandari et al. 2020 (ZeRO), with the recipe's bytes per parame
 and the optimizer step (states and temporaries, no activations). docs/cost_model.md says why each transient is there.
 """
 
+from functools import reduce
 from typing import Any
 
 from cost_models import symbols as sym
-from cost_models.layers import (
-    ACTIVATION_BYTES,
-    ZERO,
-    Block,
-    attention_scores,
-    residual_bytes,
-    sequence_shard,
-    tokens,
-)
+from cost_models.attention import attention_scores, key_value_bytes
+from cost_models.blocks import ACTIVATION_BYTES, ZERO, Block, residual_bytes, sequence_shard, tokens
+from cost_models.layers import Chain, Unit
+from cost_models.mlp import received
 from cost_models.operators import at_least, ceiling, maximum
 from cost_models.specs.model import ModelSpec
 from cost_models.specs.recipe import FrameworkRecipe
 
 __all__ = [
     "CAUSES",
-    "block_parameters",
     "boundary_bytes",
+    "fractions",
     "micro_batch_bytes",
+    "owned_parameters",
     "recomputed_saved_bytes",
     "saved_bytes",
     "shared_parameters",
     "stage_bytes",
     "stage_parameters",
+    "unit_parameters",
     "workspace_bytes",
 ]
 
@@ -45,24 +43,33 @@ CAUSES = (
     "gathered_parameters",
     "logits_and_loss",
     "workspace",
+    "offload_buffers",
     "pipeline_buffers",
     "communicators",
     "context",
     "fragmentation",
 )
 
-# Units of FSDP gathered at one time: the one in use and the one being prefetched. PyTorch's own planners (fsdp_ilp)
-# count twice the largest as well.
-GATHERED_UNITS = 2
+# Units of FSDP, and of what is offloaded, on the device at one time: the one in use and the one being prefetched.
+# PyTorch's own planners (fsdp_ilp) count twice the largest as well.
+BUFFERED_UNITS = 2
 # Boundary tensors a rank holds: one received and one to be sent, in each direction.
 PIPELINE_BUFFERS = 4
 # What is kept of one logit from the loss to its backward: the fp32 softmax (Korthikanti et al., section 4.2.3).
 KEPT_LOGIT_BYTES = 4
+# Which offload fraction moves which states.
+OFFLOADED_STATES = {
+    "weights": "weights",
+    "gradients": "gradients",
+    "master_weights": "optimizer",
+    "moments": "optimizer",
+}
 
 
-def block_parameters(block: Block) -> Expr:
-    """Parameters of a block on one tensor-parallel rank, elements."""
-    return sum(operator.parameters for operator in block)
+def unit_parameters(unit: Unit) -> tuple[Expr, Expr]:
+    """Parameters of a unit on one rank, elements: those sharded with the dense states, and those of routed experts."""
+    dense = sum((operator.parameters for operator in unit.operators), start=ZERO)
+    return dense, sum((operator.expert_parameters for operator in unit.operators), start=ZERO)
 
 
 def shared_parameters(model: ModelSpec) -> Expr:
@@ -70,10 +77,18 @@ def shared_parameters(model: ModelSpec) -> Expr:
     return sym.padded_vocab * sym.hidden / sym.tp if model.tie_embeddings else ZERO
 
 
-def stage_parameters() -> Expr:
-    """Parameters of a stage on one tensor-parallel rank; tied embeddings count once where both ends are held."""
-    held = sum(count * sym.PARTS[f"{unit}_parameters"] for unit, count in sym.HELD.items())
-    return held - sym.has_embedding * sym.has_head * sym.PARTS["shared_parameters"]
+def stage_parameters() -> tuple[Expr, Expr]:
+    """Parameters of a stage on one rank, dense and of experts; tied embeddings count once where both ends are held."""
+    dense, expert = (
+        sum(count * sym.PARTS[f"{unit}_{kind}"] for unit, count in sym.HELD.items())
+        for kind in ("parameters", "expert_parameters")
+    )
+    return dense - sym.has_embedding * sym.has_head * sym.PARTS["shared_parameters"], expert
+
+
+def owned_parameters(dense: Expr, expert: Expr, flag: Expr) -> Expr:
+    """Parameters whose states a rank owns: all of them, or with `flag` its shard; experts have a group of their own."""
+    return dense * ((1 - flag) + flag / sym.dp_shard) + expert * ((1 - flag) + flag / sym.expert_shard)
 
 
 def saved_bytes(block: Block) -> Expr:
@@ -106,93 +121,120 @@ def workspace_bytes(model: ModelSpec, recipe: FrameworkRecipe) -> Expr:
 
     The gradient of the residual stream, and the most of what the MLP's three steps hold after freeing what they have
     used: the gathered output gradient and the activation's; the pre-activation's; the gathered input and its gradient.
-    Unfused attention holds the gradient of its scores instead.
+    Unfused attention holds the gradient of its scores instead, all-gather context parallelism the keys and values of
+    the whole sequence and their gradients.
     """
-    inner = sym.ffn / sym.tp
     matrices = 2 if model.gated_mlp else 1
-    widest = maximum(sym.hidden + maximum(inner, sym.sequence_parallel * sym.hidden), matrices * inner)
-    of_mlp = ACTIVATION_BYTES * tokens * widest
-    most = of_mlp if recipe.flash_attention else maximum(of_mlp, ACTIVATION_BYTES * attention_scores)
-    return boundary_bytes() + most
+
+    def of_mlp(rows: Expr, inner: Expr, gathered: Expr) -> Expr:
+        widest = maximum(sym.hidden + maximum(inner, gathered), matrices * inner)
+        return ACTIVATION_BYTES * rows * widest
+
+    most = of_mlp(tokens, sym.ffn / sym.tp, sym.sequence_parallel * sym.hidden)
+    if model.moe:
+        experts = of_mlp(received, sym.expert_ffn / sym.etp, sym.hidden)
+        most = maximum(most, experts) if any(not kind.moe for kind in model.layer_kinds) else experts
+    if not recipe.flash_attention:
+        most = maximum(most, ACTIVATION_BYTES * attention_scores)
+    gathered = at_least(sym.cp / sym.cp_heads, 2) * (1 - sym.cp_ring) * 2 * key_value_bytes(model) / sym.cp_heads
+    return boundary_bytes() + maximum(most, gathered)
 
 
-def micro_batch_bytes(
-    model: ModelSpec, layer: Block, embedding: Block, head: Block, recipe: FrameworkRecipe
-) -> dict[str, Expr]:
+def micro_batch_bytes(model: ModelSpec, parts: Chain, recipe: FrameworkRecipe) -> dict[str, Expr]:
     """Bytes of one micro-batch that depend on the degrees and the recompute set alone, by name."""
-    plain, recomputed = saved_bytes(layer), recomputed_saved_bytes(layer)
+    costs: dict[str, Expr] = {}
+    for name, unit in parts.units().items():
+        own = saved_bytes(unit.own)
+        costs[f"{name}_saved_bytes"] = own + sum((saved_bytes(block) for block in unit.layers), start=ZERO)
+        recomputed = sum((recomputed_saved_bytes(block) for block in unit.layers), start=ZERO)
+        costs[f"{name}_recomputed_saved_bytes"] = own + recomputed
     return {
-        "layer_saved_bytes": plain,
-        "layer_recomputed_saved_bytes": recomputed,
+        **costs,
         "layer_workspace_bytes": workspace_bytes(model, recipe),
-        "layer_restored_bytes": plain - recomputed,
-        "embedding_saved_bytes": saved_bytes(embedding),
-        "head_saved_bytes": saved_bytes(head),
-        "logits_bytes": recipe.loss_bytes_per_logit * tokens * sym.padded_vocab / sym.tp,
+        "layer_restored_bytes": _restored_bytes(parts.layer),
+        "logits_bytes": recipe.loss_bytes_per_logit * (1 + model.mtp_layers) * tokens * sym.padded_vocab / sym.tp,
         "boundary_bytes": boundary_bytes(),
     }
 
 
-def stage_bytes(recipe: FrameworkRecipe, context_bytes: float) -> dict[str, Expr]:
-    """Bytes by cause of one rank of a stage at its peak, and its allocated, reserved and device totals."""
+def _restored_bytes(unit: Unit) -> Expr:
+    """What recomputing brings back of one layer: the most of any kind of layer in the unit."""
+    restored = [saved_bytes(block) - recomputed_saved_bytes(block) for block in dict.fromkeys(unit.layers)]
+    return reduce(maximum, restored)
+
+
+def stage_bytes(recipe: FrameworkRecipe, context_bytes: float, *, offload: bool = False) -> dict[str, Expr]:
+    """Bytes by cause of one rank of a stage at its peak; its allocated, reserved and device totals; its host's bytes."""
     part = sym.PARTS
-    parameters = stage_parameters()
-    states = _state_bytes(parameters, recipe)
-    gathered_elements = sym.reshard * GATHERED_UNITS * _largest_unit() + (1 - sym.reshard) * parameters
+    dense, expert = stage_parameters()
+    away = fractions(offload)
+    states = _state_bytes(dense, expert, recipe)
+    gathered_elements = sym.reshard * BUFFERED_UNITS * _largest_unit() + (1 - sym.reshard) * (dense + expert)
     gathered = sym.shard_weights * recipe.weight_bytes * gathered_elements
-    activations = _activation_bytes()
+    saved = _activation_bytes()
+    activations = (1 - away["activations"]) * saved
     waiting = _waiting_logits_bytes(recipe)
     buffers = PIPELINE_BUFFERS * part["boundary_bytes"] * sym.pipelined
+    staged = _offload_buffers(recipe, away)
     workspace = _backward_bytes(recipe)
     loss = sym.has_head * part["logits_bytes"]
-    optimizer = recipe.optimizer_temporary_bytes * parameters / _optimizer_shards()
-    passes = activations + waiting + buffers + maximum(workspace, loss)
+    optimizer = recipe.optimizer_temporary_bytes * owned_parameters(dense, expert, sym.shard_optimizer)
+    passes = activations + waiting + buffers + staged + maximum(workspace, loss)
     # Which phase is the peak; ties go to the passes and to the loss.
     in_passes, in_loss = at_least(passes, optimizer), at_least(loss, workspace)
+    on_device = {cause: (1 - away[OFFLOADED_STATES[cause]]) * size for cause, size in states.items()}
     causes: dict[str, Expr] = {
-        **states,
+        **on_device,
         "activations": in_passes * activations,
         "gathered_parameters": gathered,
         "logits_and_loss": in_passes * (waiting + in_loss * loss),
         "workspace": in_passes * (1 - in_loss) * workspace + (1 - in_passes) * optimizer,
+        "offload_buffers": in_passes * staged,
         "pipeline_buffers": in_passes * buffers,
     }
-    allocated = sum(states.values()) + gathered + maximum(passes, optimizer)
-    return _with_overheads(causes, allocated, recipe, context_bytes)
-
-
-def _state_bytes(parameters: Expr, recipe: FrameworkRecipe) -> dict[str, Expr]:
-    """Model-state bytes by cause: 18 B a parameter unsharded, then 6 + 12/r, 2 + 16/r, 18/r (Megatron recipe)."""
-
-    def sharded(flag: Expr) -> Expr:
-        return parameters * ((1 - flag) + flag / sym.dp_shard)
-
+    allocated = sum(on_device.values()) + gathered + maximum(passes, optimizer)
+    on_host = sum(away[OFFLOADED_STATES[cause]] * size for cause, size in states.items())
     return {
-        "weights": recipe.weight_bytes * sharded(sym.shard_weights),
-        "gradients": recipe.gradient_bytes * sharded(sym.shard_gradients),
-        "master_weights": recipe.master_bytes * sharded(sym.shard_optimizer),
-        "moments": recipe.moment_bytes * sharded(sym.shard_optimizer),
+        **_with_overheads(causes, allocated, recipe, context_bytes),
+        "host_bytes": on_host + away["activations"] * saved,
     }
 
 
-def _optimizer_shards() -> Expr:
-    return 1 + sym.shard_optimizer * (sym.dp_shard - 1)
+def fractions(offload: bool) -> dict[str, Expr]:
+    """What lives on the host, as fractions by name: symbols, or zero in expressions that know no offload."""
+    names = ("weights", "gradients", "optimizer", "activations")
+    return dict(zip(names, sym.OFFLOADS if offload else (ZERO,) * len(names), strict=True))
+
+
+def _state_bytes(dense: Expr, expert: Expr, recipe: FrameworkRecipe) -> dict[str, Expr]:
+    """Model-state bytes by cause: 18 B a parameter unsharded, then 6 + 12/r, 2 + 16/r, 18/r (Megatron recipe)."""
+    return {
+        "weights": recipe.weight_bytes * owned_parameters(dense, expert, sym.shard_weights),
+        "gradients": recipe.gradient_bytes * owned_parameters(dense, expert, sym.shard_gradients),
+        "master_weights": recipe.master_bytes * owned_parameters(dense, expert, sym.shard_optimizer),
+        "moments": recipe.moment_bytes * owned_parameters(dense, expert, sym.shard_optimizer),
+    }
+
+
+def _unit_total(unit: str) -> Expr:
+    return sym.PARTS[f"{unit}_parameters"] + sym.PARTS[f"{unit}_expert_parameters"]
 
 
 def _largest_unit() -> Expr:
     """Parameters of the largest unit that is gathered or reduced by itself: a layer, the embedding or the head."""
-    layer, embedding, head = (sym.PARTS[f"{unit}_parameters"] for unit in sym.HELD)
+    layer, embedding, head = (_unit_total(unit) for unit in sym.HELD)
     return maximum(layer, maximum(sym.has_embedding * embedding, sym.has_head * head))
 
 
 def _activation_bytes() -> Expr:
+    """Activations in flight: layers, and what the two ends of the model keep."""
     part = sym.PARTS
-    return (
-        (sym.live_layers - sym.live_recompute_layers) * part["layer_saved_bytes"]
-        + sym.live_recompute_layers * part["layer_recomputed_saved_bytes"]
-        + sym.live_embedding * part["embedding_saved_bytes"]
-        + sym.live_head * part["head_saved_bytes"]
-    )
+    saved = (sym.live_layers - sym.live_recompute_layers) * part["layer_saved_bytes"]
+    saved += sym.live_recompute_layers * part["layer_recomputed_saved_bytes"]
+    for unit, live in (("embedding", sym.live_embedding), ("head", sym.live_head)):
+        saved += live * (1 - sym.recompute_ends) * part[f"{unit}_saved_bytes"]
+        saved += live * sym.recompute_ends * part[f"{unit}_recomputed_saved_bytes"]
+    return saved
 
 
 def _waiting_logits_bytes(recipe: FrameworkRecipe) -> Expr:
@@ -216,7 +258,17 @@ def _backward_bytes(recipe: FrameworkRecipe) -> Expr:
 def _largest_chunk() -> Expr:
     """Parameters of a stage's largest chunk: layers as even as they go, and what ends of the model the stage holds."""
     fewer_layers = sym.layers - ceiling(sym.layers / sym.vpp)
-    return stage_parameters() - fewer_layers * sym.PARTS["layer_parameters"]
+    return sum(stage_parameters()) - fewer_layers * _unit_total("layer")
+
+
+def _offload_buffers(recipe: FrameworkRecipe, away: dict[str, Expr]) -> Expr:
+    """Offloaded states and activations on their way: two layers of each, the one in use and the next (Mist)."""
+    dense, expert = sym.PARTS["layer_parameters"], sym.PARTS["layer_expert_parameters"]
+    states = away["weights"] * recipe.weight_bytes * owned_parameters(dense, expert, sym.shard_weights)
+    states += away["gradients"] * recipe.gradient_bytes * owned_parameters(dense, expert, sym.shard_gradients)
+    kept = (1 - sym.recompute_ends) * sym.PARTS["layer_saved_bytes"]
+    kept += sym.recompute_ends * sym.PARTS["layer_recomputed_saved_bytes"]
+    return BUFFERED_UNITS * (states + away["activations"] * kept)
 
 
 def _with_overheads(

@@ -24,9 +24,9 @@ from cost_models.blocks import (
 )
 from cost_models.operators import (
     all_gather_s,
-    all_to_all_s,
     at_least,
     elementwise_s,
+    expert_exchange_s,
     gemm_forward_s,
     gemm_input_grad_s,
     gemm_weight_grad_s,
@@ -121,19 +121,16 @@ def _permutation(name: str) -> Operator:
 
 
 def _dispatch(name: str) -> Operator:
-    """All-to-all of the copies over the ranks that share the experts, then a gather over those that share one expert."""
+    """The copies' way to their experts (or back): an exchange over the ranks that share the experts, then, with expert
+    tensor parallelism, a gather over those that share one expert (its adjoint, a reduce-scatter, the other way)."""
     sent = ACTIVATION_BYTES * copies * sym.hidden * sym.expert_imbalance
-    exchange = all_to_all_s(sent * sym.dispatch_share, sym.ep, sym.etp)
-    widen = (
-        all_gather_s(sent * sym.etp, sym.etp, 1) if name == "dispatch" else reduce_scatter_s(sent * sym.etp, sym.etp, 1)
-    )
-    narrow = (
-        reduce_scatter_s(sent * sym.etp, sym.etp, 1) if name == "dispatch" else all_gather_s(sent * sym.etp, sym.etp, 1)
-    )
+    exchange = expert_exchange_s(sent, sym.top_k, sym.ep, sym.etp)
+    gather, scatter = (collective(sent * sym.etp, sym.etp, 1) for collective in (all_gather_s, reduce_scatter_s))
+    forward, backward = (gather, scatter) if name == "dispatch" else (scatter, gather)
     return Operator(
         f"expert {name}",
-        exchange + widen,
-        exchange + narrow,
+        exchange + forward,
+        exchange + backward,
         modules=("moe",),
         kernels=2 * at_least(sym.ep * sym.etp, 2),
         communication="expert_parallel",

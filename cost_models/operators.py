@@ -1,13 +1,23 @@
 """The opaque operators of a cost expression: hardware-free names that a profile binds to seconds when it is lowered.
 
 Each is a sympy Function of symbolic sizes; `kernels.bind`, `communication.bind` and `overlap.bind` give the numpy
-bodies. All return seconds, but for the three at the end, which only choose or round. Those stand in for sympy's Max,
+bodies. All return seconds, but for the four at the end, which only choose or round. Those stand in for sympy's Max,
 Piecewise and ceiling, which cost seconds to build and rewrite where nothing is to be simplified.
 """
 
 from sympy import Function
 
 __all__ = [
+    "minimum",
+    "grouped_gemm_weight_grad_s",
+    "grouped_gemm_input_grad_s",
+    "grouped_gemm_forward_s",
+    "host_step_s",
+    "to_host_s",
+    "from_host_s",
+    "exposed_beside_copies_s",
+    "expert_exchange_s",
+    "all_to_all_s",
     "all_gather_s",
     "all_reduce_s",
     "at_least",
@@ -31,6 +41,10 @@ gemm_weight_grad_s = Function("gemm_weight_grad_s")
 # attention(batch, heads, queries, keys, head_dim): fused, causal; queries < keys when the context is split.
 attention_forward_s = Function("attention_forward_s")
 attention_backward_s = Function("attention_backward_s")
+# grouped_gemm(rows of all groups, columns, inner, groups): one product an expert, rows shared out evenly.
+grouped_gemm_forward_s = Function("grouped_gemm_forward_s")
+grouped_gemm_input_grad_s = Function("grouped_gemm_input_grad_s")
+grouped_gemm_weight_grad_s = Function("grouped_gemm_weight_grad_s")
 # elementwise(bytes read and written): bound by device memory.
 elementwise_s = Function("elementwise_s")
 # launch(kernels): what the host needs to launch that many kernels.
@@ -39,11 +53,24 @@ launch_s = Function("launch_s")
 all_gather_s = Function("all_gather_s")
 reduce_scatter_s = Function("reduce_scatter_s")
 all_reduce_s = Function("all_reduce_s")
+# all_to_all(bytes that a rank holds, ranks, stride); expert_exchange(bytes of all copies a rank sends, copies of a
+# token, ranks, stride): copies to one node may travel once.
+all_to_all_s = Function("all_to_all_s")
+expert_exchange_s = Function("expert_exchange_s")
 # exposed(compute seconds, communication seconds): what the communication adds to the compute that it runs beside.
 exposed_s = Function("exposed_s")
+# exposed_beside_copies(compute, communication, copies from the host, copies to the host), seconds: what the last three
+# add to the compute that they run beside.
+exposed_beside_copies_s = Function("exposed_beside_copies_s")
+# from_host(bytes), to_host(bytes): pinned copies over the host link; host_step(bytes that the host reads and writes).
+from_host_s = Function("from_host_s")
+to_host_s = Function("to_host_s")
+host_step_s = Function("host_step_s")
 # at_least(a, b): 1 where a >= b, else 0.
 at_least = Function("at_least")
 # maximum(a, b): the larger of two.
 maximum = Function("maximum")
+# minimum(a, b): the smaller of two.
+minimum = Function("minimum")
 # ceiling(a): the next whole number.
 ceiling = Function("ceiling")

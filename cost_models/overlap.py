@@ -1,7 +1,8 @@
 """What runs beside what, and how much each slows the other.
 
-Two streams for now, compute and collectives, in Mist's form (EuroSys '25): while both run, each is slower by its
-factor; when one ends, the other goes on alone.
+Mist's form (EuroSys '25): while several streams run, each is slower by its factor; when one ends, the others go on.
+Compute and collectives alone have a closed form; with copies to and from the host beside them, `interference` steps
+through the ends of the four streams.
 """
 
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cost_models.interference import Slowdowns, load_slowdowns, overlapped, raised
 from cost_models.specs.profile import HardwareProfile
 
 __all__ = ["bind"]
@@ -34,4 +36,16 @@ def bind(profile: HardwareProfile) -> dict[str, Callable[..., Any]]:
         beyond = np.subtract(communication, np.multiply(1.0 - compute_adds, compute))
         return np.asarray(np.maximum(beyond, np.multiply(communication_adds, communication)))
 
-    return {"exposed_s": exposed_s}
+    slowdowns = _slowdowns(profile)
+
+    def exposed_beside_copies_s(compute: Array, communication: Array, copied_in: Array, copied_out: Array) -> Array:
+        return np.asarray(overlapped(compute, communication, copied_in, copied_out, slowdowns) - compute)
+
+    return {"exposed_s": exposed_s, "exposed_beside_copies_s": exposed_beside_copies_s}
+
+
+def _slowdowns(profile: HardwareProfile) -> Slowdowns:
+    """The four-stream factors of the profile's GPU, or of the one named for it, with the profile's own pair."""
+    measured = load_slowdowns(profile.interference)
+    pair = {"compute": profile.overlap.compute_slowdown, "collective": profile.overlap.communication_slowdown}
+    return measured.replaced(factors=raised({**measured.factors, "compute+collective": pair}))

@@ -43,13 +43,27 @@ heads = _size("heads", "heads", "query heads")
 kv_heads = _size("kv_heads", "heads", "key-value heads")
 head_dim = _size("head_dim", "elements", "width of one head")
 padded_vocab = _size("padded_vocab", "elements", "vocabulary, padded as the framework pads it for this TP")
-max_positions = _size("max_positions", "positions", "rows of a learned position table")
+position_rows = _count("position_rows", "positions", "rows of a learned position table")
+value_head_dim = _size("value_head_dim", "elements", "width of a value head (latent attention)")
+rope_head_dim = _size("rope_head_dim", "elements", "rotary part of a query or key head (latent attention)")
+query_rank = _size("query_rank", "elements", "width of the query latent")
+kv_rank = _size("kv_rank", "elements", "width of the key-value latent")
+experts = _size("experts", "experts", "routed experts of a layer")
+top_k = _size("top_k", "experts", "routed experts that see a token")
+expert_ffn = _size("expert_ffn", "elements", "inner width of one routed expert")
+shared_ffn = _size("shared_ffn", "elements", "inner width of all shared experts together")
 
 # workload and layout
 seq_len = _size("seq_len", "tokens", "sequence length")
 micro_batch_size = _size("micro_batch_size", "sequences", "sequences in a micro-batch")
+expert_imbalance = _size("expert_imbalance", "1", "tokens of the fullest expert rank over the mean")
+document_mask_imbalance = _size("document_mask_imbalance", "1", "attention of the slowest context rank over the mean")
 tp = _size("tp", "ranks", "tensor-parallel degree")
 cp = _size("cp", "ranks", "context-parallel degree")
+cp_heads = _size("cp_heads", "ranks", "context-parallel ranks that exchange heads for sequence (Ulysses)")
+cp_ring = _flag("cp_ring", "keys and values go round a ring; else they are gathered")
+ep = _size("ep", "ranks", "expert-parallel degree")
+etp = _size("etp", "ranks", "tensor-parallel degree inside an expert")
 pp = _size("pp", "ranks", "pipeline ranks")
 pipelined = _flag("pipelined", "there is more than one pipeline rank")
 vpp = _size("vpp", "chunks", "model chunks of a pipeline rank")
@@ -59,6 +73,8 @@ dp_replicate = _size("dp_replicate", "ranks", "replicas of a shard group")
 dp_stride = _size("dp_stride", "ranks", "distance in rank numbers between neighbours of a shard group")
 replicate_stride = _size("replicate_stride", "ranks", "distance in rank numbers between neighbouring replicas")
 pp_stride = _size("pp_stride", "ranks", "distance in rank numbers between neighbouring stages")
+expert_shard = _size("expert_shard", "ranks", "replicas of an expert, over which its states are sharded")
+expert_stride = _size("expert_stride", "ranks", "distance in rank numbers between an expert's replicas")
 world = _size("world", "ranks", "ranks of the job")
 communicators = _count("communicators", "communicators", "process groups with more than one rank")
 
@@ -66,19 +82,26 @@ communicators = _count("communicators", "communicators", "process groups with mo
 recompute_norm = _flag("recompute_norm", "norm outputs are recomputed")
 recompute_activation = _flag("recompute_activation", "the activation's output is recomputed")
 recompute_core_attention = _flag("recompute_core_attention", "the attention scores are recomputed")
+recompute_mla_up_proj = _flag("recompute_mla_up_proj", "the up projections of latent attention are recomputed")
 recompute_mlp = _flag("recompute_mlp", "the MLP is recomputed")
+recompute_moe = _flag("recompute_moe", "router, dispatch and routed experts are recomputed")
+recompute_shared_experts = _flag("recompute_shared_experts", "the shared experts are recomputed")
 recompute_full = _flag("recompute_full", "the whole layer is recomputed from its input")
 RECOMPUTE_FLAGS = {
     "norm": recompute_norm,
     "activation": recompute_activation,
     "core_attention": recompute_core_attention,
+    "mla_up_proj": recompute_mla_up_proj,
     "mlp": recompute_mlp,
+    "moe": recompute_moe,
+    "shared_experts": recompute_shared_experts,
     "full": recompute_full,
 }
 
 # stage: what one pipeline rank (or one chunk of it) holds
-layers = _count("layers", "layers", "layers held")
-recompute_layers = _count("recompute_layers", "layers", "layers held that recompute the set")
+layers = _count("layers", "layers", "repeating groups of layers held (a group is one layer in most models)")
+recompute_layers = _count("recompute_layers", "layers", "groups held that recompute the set")
+recompute_ends = _flag("recompute_ends", "layers that go with the embedding or the head recompute the set")
 has_embedding = _flag("has_embedding", "holds the token embedding")
 has_head = _flag("has_head", "holds the final norm, the head and the loss")
 live_layers = _count("live_layers", "layers", "layer activations alive at the peak, all micro-batches in flight")
@@ -91,6 +114,15 @@ shard_optimizer = _flag("shard_optimizer", "optimizer states are sharded (ZeRO-1
 shard_gradients = _flag("shard_gradients", "gradients are sharded (ZeRO-2 and up)")
 shard_weights = _flag("shard_weights", "parameters are sharded (ZeRO-3, FSDP)")
 reshard = _flag("reshard", "gathered parameters are freed after each forward")
+
+# host offload of a stage, as fractions (Mist's WO, GO, OO, AO)
+offload_weights = _count("offload_weights", "fraction", "weights that live on the host")
+offload_gradients = _count("offload_gradients", "fraction", "gradients that live on the host")
+offload_optimizer = _count(
+    "offload_optimizer", "fraction", "optimizer states that live on the host and are stepped there"
+)
+offload_activations = _count("offload_activations", "fraction", "saved activations that wait on the host")
+OFFLOADS = (offload_weights, offload_gradients, offload_optimizer, offload_activations)
 
 # What a stage holds of each unit of the model.
 HELD = {"layer": layers, "embedding": has_embedding, "head": has_head}
@@ -107,15 +139,17 @@ for _unit in HELD:
     _part(f"{_unit}_forward_s", "s", f"forward of one micro-batch in the {_unit}")
     _part(f"{_unit}_input_grad_s", "s", f"input gradient of one micro-batch in the {_unit}")
     _part(f"{_unit}_weight_grad_s", "s", f"weight gradient of one micro-batch in the {_unit}")
-    _part(f"{_unit}_communication_s", "s", f"exposed tensor-parallel collectives of one micro-batch in the {_unit}")
-    _part(f"{_unit}_parameters", "elements", f"parameters of the {_unit} on one tensor-parallel rank")
-    _part(f"{_unit}_gather_s", "s", f"gathering the parameters of the {_unit} in its shard group")
+    for _group in ("tensor_parallel", "context_parallel", "expert_parallel"):
+        _part(f"{_unit}_{_group}_s", "s", f"exposed {_group} collectives of one micro-batch in the {_unit}")
+    _part(f"{_unit}_recompute_s", "s", f"running again what the recompute set frees of the {_unit}")
+    _part(f"{_unit}_parameters", "elements", f"parameters of the {_unit} on one rank, routed experts apart")
+    _part(f"{_unit}_expert_parameters", "elements", f"parameters of routed experts of the {_unit} on one rank")
+    _part(f"{_unit}_gather_s", "s", f"gathering the parameters of the {_unit} in their shard groups")
     _part(f"{_unit}_reduce_s", "s", f"reducing the gradients of the {_unit} to shards, and over replicas")
     _part(f"{_unit}_all_reduce_s", "s", f"all-reducing the whole gradients of the {_unit}")
     _part(f"{_unit}_saved_bytes", "bytes", f"kept by the {_unit} of one micro-batch, nothing recomputed")
+    _part(f"{_unit}_recomputed_saved_bytes", "bytes", f"kept by the {_unit} when it recomputes the set")
 _part("shared_parameters", "elements", "parameters that embedding and head share on one tensor-parallel rank")
-_part("layer_recompute_s", "s", "running again what the recompute set frees of a layer")
-_part("layer_recomputed_saved_bytes", "bytes", "kept by a layer that recomputes the set")
 _part("layer_restored_bytes", "bytes", "what recomputing brings back of a layer")
 _part("layer_workspace_bytes", "bytes", "what the backward through a layer needs beside what is kept")
 _part("logits_bytes", "bytes", "logits of one micro-batch at the peak of the loss")

@@ -44,6 +44,9 @@ class ClusterSpec(Spec):
     gpus_per_node: GpuCount = Field(description="GPUs that share a host; the NVLink domain is a tier, not this")
     tiers: tuple[NetworkTier, ...] = Field(min_length=1, description="network tiers, innermost first")
     host_memory_bytes: PositiveInt = Field(description="memory of one host, bytes")
+    host_memory_bandwidth_bytes_per_s: PositiveFloat = Field(
+        200e9, description="what the processors of one host reach when they step an optimizer, bytes/s"
+    )
     host_to_device_bandwidth_bytes_per_s: PositiveFloat = Field(
         description="pinned copy of one GPU in one direction while all GPUs of the node copy, bytes/s"
     )

@@ -85,6 +85,9 @@ class HardwareProfile(Spec):
     )
     collective_base_latency_s: NonNegativeFloat = Field(description="fixed time of one collective, s")
     overlap: OverlapSlowdown = Field(description="interference of compute and collectives")
+    interference: Name = Field(
+        "a100-40-sxm", description="entry of data/interference that tells how host copies interfere with both"
+    )
     context_bytes: NonNegativeInt = Field(description="CUDA context and loaded kernels, outside the allocator, bytes")
     sources: Sources = Field(
         default_factory=dict, description="the source of every figure, by field", validate_default=True

@@ -1,6 +1,6 @@
 """What a training framework stores, fuses and overlaps; facts about it, not rules on what it accepts."""
 
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -37,6 +37,9 @@ class FrameworkRecipe(Spec):
         0, description="temporaries of the optimizer step, bytes per parameter"
     )
     vocab_multiple: PositiveInt = Field(128, description="the vocabulary is padded to this times the TP degree")
+    expert_dispatcher: Literal["alltoall", "deduplicated"] = Field(
+        "alltoall", description="how copies of a token travel to its experts; deduplicated: once to each node"
+    )
     cuda_graphs: Flag = Field(False, description="kernels are replayed from graphs, without host launches")
     sources: Sources = Field(
         default_factory=dict, description="the source of every figure, by field", validate_default=True

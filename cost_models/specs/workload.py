@@ -11,6 +11,8 @@ DEFAULT_MAX_SEQ_LEN = 8192
 DEFAULT_BATCH_TOKENS = 4 * 1024 * 1024
 DEFAULT_BATCH_TOKENS_PER_GPU = 1024
 
+Imbalance = Annotated[float, Field(strict=True, ge=1, le=1000, allow_inf_nan=False)]
+
 
 class WorkloadSpec(Spec):
     """One optimizer step: sequences, their length, and how they are computed."""
@@ -20,6 +22,10 @@ class WorkloadSpec(Spec):
     seq_len: Annotated[PositiveInt, Field(le=10**9)] = Field(description="tokens of a sequence")
     global_batch: Annotated[PositiveInt, Field(le=10**9)] = Field(description="sequences of a step, over the whole job")
     precision: Literal["bf16", "fp8"] = Field("bf16", description="data type of the GEMMs")
+    expert_imbalance: Imbalance = Field(1.0, description="tokens of the fullest expert rank over the mean")
+    document_mask_imbalance: Imbalance = Field(
+        1.0, description="attention work of the slowest context-parallel rank over the mean"
+    )
     optimizer: Literal["adamw"] = Field("adamw", description="AdamW with fp32 moments")
 
     @property

@@ -1,0 +1,215 @@
+"""What moving model states costs a step: gathers and reductions over data-parallel ranks, copies to and from the host.
+
+Two groups shard states: the data-parallel one for dense parameters, and the replicas of each expert for experts.
+Offloaded fractions move over the host link in the phases of Mist's table (EuroSys '25): weights come in for every
+pass, gradients come in and go out with every backward, activations go out in the forward and come back in the
+backward. Offloaded optimizer states stay on the host, whose processors step them.
+"""
+
+from typing import Any
+
+from cost_models import symbols as sym
+from cost_models.blocks import ZERO
+from cost_models.layers import chain
+from cost_models.memory import fractions, owned_parameters, shared_parameters, stage_parameters, unit_parameters
+from cost_models.operators import (
+    all_gather_s,
+    all_reduce_s,
+    elementwise_s,
+    exposed_beside_copies_s,
+    exposed_s,
+    from_host_s,
+    host_step_s,
+    maximum,
+    reduce_scatter_s,
+    to_host_s,
+)
+from cost_models.specs.model import ModelSpec
+from cost_models.specs.recipe import FrameworkRecipe
+
+__all__ = ["backward_s", "exchange_costs", "first_s", "forward_s", "global_s", "last_s"]
+
+Expr = Any
+
+GRADIENT_NORM_BYTES = 4  # one fp32 scalar is reduced over all ranks
+
+
+def exchange_costs(model: ModelSpec, recipe: FrameworkRecipe) -> dict[str, Expr]:
+    """Parameters of each unit on one rank, and the seconds of gathering them and of reducing their gradients.
+
+    `*_reduce_s` is the sharded form (reduce-scatter in the shard group, all-reduce over replicas), `*_all_reduce_s`
+    the unsharded one. `tied_reduce_s` adds the two copies of a tied embedding's gradient.
+    """
+    costs: dict[str, Expr] = {}
+    for name, unit in chain(model, recipe).units().items():
+        dense, expert = unit_parameters(unit)
+        gradients, of_experts = recipe.gradient_reduce_bytes * dense, recipe.gradient_reduce_bytes * expert
+        weights, expert_weights = recipe.parameter_gather_bytes * dense, recipe.parameter_gather_bytes * expert
+        replicas = all_reduce_s(gradients / sym.dp_shard, sym.dp_replicate, sym.replicate_stride)
+        sharded = reduce_scatter_s(gradients, sym.dp_shard, sym.dp_stride) + replicas
+        whole = all_reduce_s(gradients, sym.dp_shard * sym.dp_replicate, sym.dp_stride)
+        gathered = all_gather_s(weights, sym.dp_shard, sym.dp_stride)
+        if expert != 0:
+            sharded += reduce_scatter_s(of_experts, sym.expert_shard, sym.expert_stride)
+            whole += all_reduce_s(of_experts, sym.expert_shard, sym.expert_stride)
+            gathered += all_gather_s(expert_weights, sym.expert_shard, sym.expert_stride)
+        costs |= {f"{name}_parameters": dense, f"{name}_expert_parameters": expert}
+        costs |= {f"{name}_reduce_s": sharded, f"{name}_all_reduce_s": whole, f"{name}_gather_s": gathered}
+    costs["shared_parameters"] = shared_parameters(model)
+    costs["gradient_norm_reduce_s"] = all_reduce_s(GRADIENT_NORM_BYTES, sym.world, 1)
+    costs["tied_reduce_s"] = ZERO
+    if model.tie_embeddings:
+        shared = recipe.gradient_reduce_bytes * shared_parameters(model)
+        # Two ranks that span the pipeline's whole block: neighbours at half of it span as much.
+        costs["tied_reduce_s"] = all_reduce_s(shared, 2, sym.pp * sym.pp_stride / 2) * sym.pipelined
+    return costs
+
+
+def forward_s(model: ModelSpec, recipe: FrameworkRecipe, *, offload: bool = False) -> Expr:
+    """What moving states and activations beside it adds to the forward of one micro-batch, seconds.
+
+    FSDP that reshards gathers parameters; offloaded weights come in; offloaded activations go out.
+    """
+    away = fractions(offload)
+    gathers = sym.shard_weights * sym.reshard
+
+    def of_unit(unit: str, recomputed: bool) -> Expr:
+        copied_out = _copied(to_host_s, away["activations"] * _kept(unit, recomputed))
+        return _beside(
+            recipe.overlap_parameter_gather,
+            sym.PARTS[f"{unit}_forward_s"],
+            gathers * sym.PARTS[f"{unit}_gather_s"],
+            _weights_in(unit, recipe, away),
+            copied_out,
+        )
+
+    return _over_units(model, of_unit)
+
+
+def backward_s(model: ModelSpec, recipe: FrameworkRecipe, *, offload: bool = False) -> Expr:
+    """What moving states and activations beside it adds to the backward of one micro-batch, seconds.
+
+    With sharded gradients each micro-batch reduces its own; with FSDP that reshards each gathers parameters again.
+    """
+    away = fractions(offload)
+
+    def of_unit(unit: str, recomputed: bool) -> Expr:
+        gather = sym.shard_weights * sym.reshard * sym.PARTS[f"{unit}_gather_s"]
+        reduce = sym.shard_gradients * sym.PARTS[f"{unit}_reduce_s"]
+        compute = _backward(unit) + (sym.PARTS[f"{unit}_recompute_s"] if recomputed else 0)
+        gradients = away["gradients"] * _owned_bytes(unit, recipe.gradient_bytes, sym.shard_gradients)
+        copied_in = _weights_in(unit, recipe, away) + _copied(from_host_s, gradients)
+        copied_in += _copied(from_host_s, away["activations"] * _kept(unit, recomputed))
+        copied_out = _copied(to_host_s, gradients)
+        hidden = (reduce if recipe.overlap_gradient_reduce else 0) + (gather if recipe.overlap_parameter_gather else 0)
+        waited = (0 if recipe.overlap_gradient_reduce else reduce) + (0 if recipe.overlap_parameter_gather else gather)
+        return waited + _beside(True, compute, hidden, copied_in, copied_out)
+
+    return _over_units(model, of_unit)
+
+
+def first_s(model: ModelSpec, recipe: FrameworkRecipe, *, offload: bool = False) -> Expr:
+    """Seconds before a stage's first forward, or added to it, by gathering parameters.
+
+    Nothing runs beside the first unit's gather (or its weights' copy); each later unit is gathered beside the unit
+    before it. Optimizer sharding gathers here when the recipe overlaps it, else at the end of the step (`global_s`).
+    With resharding every micro-batch has paid for its own gathers, as if the first unit, too, had hidden beside
+    something.
+    """
+    overlaps = recipe.overlap_parameter_gather
+    gather = {unit: sym.PARTS[f"{unit}_gather_s"] for unit in sym.HELD}
+    lookup_s, layer_s = sym.PARTS["embedding_forward_s"], sym.PARTS["layer_forward_s"]
+    once = sym.has_embedding * gather["embedding"] + _beside(overlaps, sym.has_embedding * lookup_s, gather["layer"])
+    once += maximum(sym.layers - 1, 0) * _beside(overlaps, layer_s, gather["layer"])
+    once += _exchanged(model)["head"] * _beside(overlaps, layer_s, gather["head"])
+    hidden = sym.has_embedding * (gather["embedding"] - _beside(overlaps, lookup_s, gather["embedding"]))
+    hidden += (1 - sym.has_embedding) * (gather["layer"] - _beside(overlaps, layer_s, gather["layer"]))
+    gathers = sym.shard_optimizer if overlaps else sym.shard_weights
+    reshards = sym.shard_weights * sym.reshard
+    return (gathers - reshards) * once + reshards * hidden + _weights_in("layer", recipe, fractions(offload))
+
+
+def last_s(model: ModelSpec, recipe: FrameworkRecipe) -> Expr:
+    """Seconds after a stage's last backward, or added to it, by reducing gradients: the mirror image of `first_s`."""
+    exchanged, overlaps, sharded = _exchanged(model), recipe.overlap_gradient_reduce, sym.shard_optimizer
+    scattered = {unit: sym.PARTS[f"{unit}_reduce_s"] for unit in sym.HELD}
+    reduce = {unit: sharded * scattered[unit] + (1 - sharded) * sym.PARTS[f"{unit}_all_reduce_s"] for unit in sym.HELD}
+    scatter_s, layer_s = _backward("embedding"), _backward("layer")
+    once = sym.has_embedding * reduce["embedding"] + _beside(overlaps, sym.has_embedding * scatter_s, reduce["layer"])
+    once += maximum(sym.layers - 1, 0) * _beside(overlaps, layer_s, reduce["layer"])
+    once += exchanged["head"] * _beside(overlaps, layer_s, reduce["head"])
+    hidden = sym.has_embedding * (scattered["embedding"] - _beside(overlaps, scatter_s, scattered["embedding"]))
+    hidden += (1 - sym.has_embedding) * (scattered["layer"] - _beside(overlaps, layer_s, scattered["layer"]))
+    return (1 - sym.shard_gradients) * once + sym.shard_gradients * hidden
+
+
+def global_s(model: ModelSpec, recipe: FrameworkRecipe, *, offload: bool = False) -> Expr:
+    """Seconds of gradient norm, optimizer step, unhidden parameter gather and tied-embedding reduction.
+
+    Of offloaded optimizer states the gradients go out, the host steps, and the new weights come back.
+    """
+    owned = owned_parameters(*stage_parameters(), sym.shard_optimizer)
+    # Gradients are read; masters and moments are read and written; weights are written, and read where no master is.
+    moved = recipe.gradient_bytes + 2 * (recipe.master_bytes + recipe.moment_bytes)
+    moved += recipe.weight_bytes * (1 if recipe.master_bytes else 2)
+    on_host = fractions(offload)["optimizer"] * owned
+    seconds = elementwise_s(recipe.gradient_bytes * owned) + elementwise_s(moved * (owned - on_host))
+    seconds += _copied(to_host_s, recipe.gradient_bytes * on_host) + _copied(host_step_s, moved * on_host)
+    seconds += _copied(from_host_s, recipe.weight_bytes * on_host)
+    seconds += sym.PARTS["gradient_norm_reduce_s"] + sym.PARTS["tied_reduce_s"]
+    if not recipe.overlap_parameter_gather:
+        gathered = sum(count * sym.PARTS[f"{unit}_gather_s"] for unit, count in _exchanged(model).items())
+        seconds += sym.shard_optimizer * (1 - sym.shard_weights) * gathered
+    return seconds
+
+
+def _exchanged(model: ModelSpec) -> dict[str, Expr]:
+    """What a stage holds of each unit when states are exchanged: a tied matrix, held at both ends, once.
+
+    It goes with the embedding, where its gradient is complete; the final norm that is left of the head costs nothing
+    beside it.
+    """
+    once = 1 - sym.has_embedding if model.tie_embeddings else 1
+    return {**sym.HELD, "head": sym.has_head * once}
+
+
+def _over_units(model: ModelSpec, of_unit: Any) -> Expr:
+    """A cost of every unit that a stage exchanges, of those recomputed and those not."""
+    plain = sym.layers - sym.recompute_layers
+    total = plain * of_unit("layer", False) + sym.recompute_layers * of_unit("layer", True)
+    for unit in ("embedding", "head"):
+        held = (1 - sym.recompute_ends) * of_unit(unit, False) + sym.recompute_ends * of_unit(unit, True)
+        total += _exchanged(model)[unit] * held
+    return total
+
+
+def _beside(
+    overlaps: bool, compute: Expr, communication: Expr, copied_in: Expr = ZERO, copied_out: Expr = ZERO
+) -> Expr:
+    """What communication and host copies add to compute: what the compute cannot hide, or all where it waits."""
+    if copied_in == 0 and copied_out == 0:
+        return exposed_s(compute, communication) if overlaps else communication
+    hidden, waited = (communication, ZERO) if overlaps else (ZERO, communication)
+    return waited + exposed_beside_copies_s(compute, hidden, copied_in, copied_out)
+
+
+def _copied(copy: Any, size: Expr) -> Expr:
+    """Seconds of a copy, and no trace of it where nothing is offloaded."""
+    return ZERO if size == 0 else copy(size)
+
+
+def _owned_bytes(unit: str, bytes_per_parameter: float, flag: Expr) -> Expr:
+    dense, expert = sym.PARTS[f"{unit}_parameters"], sym.PARTS[f"{unit}_expert_parameters"]
+    return bytes_per_parameter * owned_parameters(dense, expert, flag)
+
+
+def _weights_in(unit: str, recipe: FrameworkRecipe, away: dict[str, Expr]) -> Expr:
+    return _copied(from_host_s, away["weights"] * _owned_bytes(unit, recipe.weight_bytes, sym.shard_weights))
+
+
+def _kept(unit: str, recomputed: bool) -> Expr:
+    return sym.PARTS[f"{unit}_recomputed_saved_bytes" if recomputed else f"{unit}_saved_bytes"]
+
+
+def _backward(unit: str) -> Expr:
+    return sym.PARTS[f"{unit}_input_grad_s"] + sym.PARTS[f"{unit}_weight_grad_s"]

@@ -2,6 +2,8 @@
 
 from cli.listing import print_listing
 from cost_models.specs.catalog import load_model, names
+from cost_models.specs.parameters import active_parameters, parameters
+from cost_models.specs.units import format_tokens
 
 
 def models(*, as_json: bool) -> int:
@@ -11,9 +13,9 @@ def models(*, as_json: bool) -> int:
     figures = {
         "layers": [f"{spec.layers:,}" for spec in specs],
         "hidden": [f"{spec.hidden:,}" for spec in specs],
-        "ffn": [f"{spec.ffn:,}" for spec in specs],
         "heads": [f"{spec.heads}/{spec.kv_heads}" for spec in specs],
-        "vocabulary": [f"{spec.vocab:,}" for spec in specs],
-        "context": [f"{spec.max_seq_len:,}" for spec in specs],
+        "params": [f"{parameters(spec) / 1e9:,.1f}B" for spec in specs],
+        "active": [f"{active_parameters(spec) / 1e9:,.1f}B" if spec.moe else "" for spec in specs],
+        "context": [format_tokens(spec.max_seq_len) for spec in specs],
     }
     return print_listing("models", specs, texts, figures, as_json=as_json)

@@ -83,11 +83,6 @@ class CostModel:
             self._stages[outputs] = lower({name: self._stage_expressions[name] for name in names}, self.functions)
         return self._stages[outputs]
 
-    @property
-    def operations(self) -> int:
-        """Operations of the expressions evaluated for one row of the search."""
-        return self._lowered("times").operations
-
     def micro_batch(self, layouts: Mapping[str, NDArray[Any]], recompute: int = 0) -> dict[str, Array]:
         """Costs of one micro-batch in one layer, the embedding and the head, for each layout and one recompute set."""
         wanted = RECOMPUTE_SETS[recompute]
@@ -117,7 +112,7 @@ class CostModel:
         """
         lowered = self._lowered(outputs)
         values = evaluate(lowered, layouts.gather(lowered.inputs, rows), len(rows["layout"]))
-        # What overlapping adds is a difference: where it adds nothing, rounding can leave it a hair below zero.
+        # What overlapping hides is a difference: where all is hidden, rounding can leave a hair below zero.
         return {name: np.maximum(column, 0.0) for name, column in values.items()}
 
     def _with_vocab(self, layouts: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:

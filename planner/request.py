@@ -103,7 +103,8 @@ def build_request(
     Raises RequestError or SpecError, which name the flag or field, the value and what is allowed.
     """
     changes = Overrides.parse(overrides)
-    model_spec = changes.applied(catalog.load_model(model))
+    loaded, model_notes = catalog.load_model_with_notes(model)
+    model_spec = changes.applied(loaded)
     hardware = _hardware(changes, HardwareFlags(gpus, mem, gpu, cluster, nodes, gpus_per_node))
     num_gpus = hardware.cluster.gpus
     workload, workload_notes = _workload(model_spec, num_gpus, seq_len, global_batch, global_batch_tokens)
@@ -119,7 +120,7 @@ def build_request(
         gap=gap,
         time_limit_s=time_limit_s,
         top_k=top_k,
-        assumptions=(*hardware.assumptions, *workload_notes, *recipe_note, *changes.sentences()),
+        assumptions=(*model_notes, *hardware.assumptions, *workload_notes, *recipe_note, *changes.sentences()),
     )
 
 
@@ -173,7 +174,10 @@ def _gpu_of(mem: str, notes: list[str]) -> GpuSpec:
     cards = [catalog.load_gpu(name) for name in catalog.names("gpus")]
     usual = [card for card in cards if catalog.nominal_gpu(card.nominal_memory_bytes) == card]
     nearest = min(usual, key=lambda card: (abs(math.log(card.nominal_memory_bytes / size.bytes)), card.name))
-    notes.append(f"No GPU is sold with {mem.strip()}: planned for {nearest.name}, the nearest; --gpu names another.")
+    notes.append(
+        f"{mem.strip()} alone stands for no GPU: planned for {nearest.name}, the nearest that a size stands for; "
+        "--gpu names another."
+    )
     return nearest
 
 

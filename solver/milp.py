@@ -1,9 +1,9 @@
 """Assignments by mixed-integer programming (PuLP, HiGHS), for constraints that a dynamic program cannot carry.
 
 One binary an option, one equation a stage, amounts summed over the binaries themselves: without linking variables the
-relaxation stays tight. HiGHS's tolerances are absolute and stay at their defaults, as 1.16 was seen to loop for ever,
-past its time limit, with a `mip_feasibility_tolerance` of 1e-9. The costs are scaled instead, by a power of two lest
-they be rounded, and what the tolerance leaves open is taken off the bound.
+relaxation stays tight. HiGHS's tolerances are absolute: the costs are scaled, by a power of two lest they be rounded,
+and what the tolerance leaves open is taken off the bound. Its restarts are off: 1.16.0 was seen to loop for ever after
+one, past its time limit.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ lies below the cutoff, or that no assignment exists. INFEASIBLE: no assignment e
 
 _BACK_END_TOLERANCE = 1e-6
 """HiGHS prunes nodes that would improve its best solution by less than this."""
+
+_OPTIONS = {"gapAbs": 0.0, "threads": 1, "parallel": "off", "mip_allow_restart": False}
 
 _SCALED_SIZE = 1024.0
 """Least size, after scaling, of the largest share that a row has in a cost: the tolerance is under 1e-9 of that."""
@@ -152,10 +154,7 @@ class AssignmentModel:
         _print_banner_nowhere()
         limit = max(0.0, seconds) if isfinite(seconds) else None
         try:
-            back_end = pulp.HiGHS(
-                msg=False, threads=1, gapRel=relative_gap, gapAbs=0.0, timeLimit=limit, parallel="off"
-            )
-            self._pulp.solve(back_end)
+            self._pulp.solve(pulp.HiGHS(msg=False, timeLimit=limit, gapRel=relative_gap, **_OPTIONS))
         except pulp.PulpSolverError as error:
             message = f"HiGHS must be installed and able to solve the model: {error}"
             raise BackEndError(message) from error

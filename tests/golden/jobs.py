@@ -35,7 +35,7 @@ H100: dict[str, Any] = {"mem": "80GB"}
 JOBS = (
     Job("llama3-8b_7", "llama3-8b", 7, H100),
     Job("llama3-8b_8", "llama3-8b", 8, H100),
-    Job("llama3-70b_256", "llama3-70b", 256, H100, slow=True),
+    Job("llama3-70b_256", "llama3-70b", 256, H100),
     Job("llama3-70b_336", "llama3-70b", 336, H100, slow=True),
     Job("gpt3-175b_1024", "gpt3-175b", 1024, {"mem": "80GB", "gpu": "a100-80-sxm"}, slow=True),
     Job("llama3-405b_16384", "llama3-405b", 16_384, {"cluster": "llama3-roce"}, slow=True),

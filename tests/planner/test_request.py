@@ -52,7 +52,7 @@ def test_memory_of_no_card_is_literal_on_the_nearest() -> None:
     request = build_request("llama3-8b", 8, "75GiB")
     assert request.cluster.gpu.name == "h100-sxm"
     assert request.capacity_bytes == 75 * 2**30
-    assert any("No GPU is sold with 75GiB" in sentence for sentence in request.assumptions)
+    assert any("75GiB alone stands for no GPU" in sentence for sentence in request.assumptions)
 
 
 def test_nodes_stand_for_gpus() -> None:

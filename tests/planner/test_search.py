@@ -56,6 +56,7 @@ def test_the_search_finds_what_brute_force_finds(space: Space) -> None:
         assert document.certificate.gap <= gap + ROUNDING
 
 
+@pytest.mark.slow
 def test_the_spaces_are_worth_searching() -> None:
     """Among the optima are pipelines, interleaving, ZeRO, recomputing, uneven stages, idle GPUs and no plan at all."""
     found: set[str] = set()
@@ -83,7 +84,7 @@ def test_brute_force_may_leave_out_dominated_options(space: Space) -> None:
 
 
 @pytest.mark.parametrize("function", ["can_fit", "bounded", "replayed", "tightened"])
-@pytest.mark.parametrize("space", [PIPELINES, SPACES[12]], ids=lambda space: space.name)
+@pytest.mark.parametrize("space", [SPACES[10], SPACES[16]], ids=lambda space: space.name)
 def test_an_interrupted_search_returns_its_best_with_a_true_bound(
     space: Space, function: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -148,4 +149,5 @@ def test_every_layout_is_accounted_for(monkeypatch: pytest.MonkeyPatch) -> None:
             continue
         assert isinstance(searched, Search)
         assert set(searched.dropped) <= {"bound", "memory"}
-        assert 0 < searched.layouts - sum(searched.dropped.values()) <= len(searched.tried)
+        assert 0 <= searched.layouts - sum(searched.dropped.values()) <= len(searched.tried)
+        assert searched.dropped["bound"] > 0

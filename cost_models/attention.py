@@ -225,11 +225,16 @@ def _attention_sizes(model: ModelSpec, window: int) -> tuple[Expr, ...]:
 
 def _core_attention(model: ModelSpec, recipe: FrameworkRecipe, window: int) -> Operator:
     output = Tensor("attention output", ACTIVATION_BYTES * tokens * _value_width(model))
-    sizes = _attention_sizes(model, window)
     if not recipe.flash_attention:
         return _unfused_attention(model, recipe, output)
     uneven = 1 + (sym.document_mask_imbalance - 1) * at_least(sym.cp, 2)
-    forward, backward = (uneven * seconds(*sizes) for seconds in (attention_forward_s, attention_backward_s))
+    # A ring attends to the keys of one rank at a time: as much work in shorter kernels.
+    steps = 1 + sym.cp_ring * (ring_ranks - 1)
+    batch, heads, queries, keys, width = _attention_sizes(model, window)
+    forward, backward = (
+        uneven * steps * seconds(batch, heads, queries, keys / steps, width)
+        for seconds in (attention_forward_s, attention_backward_s)
+    )
     passed = all_gather_s(key_value_bytes(model) / sym.cp_heads, ring_ranks, sym.tp * sym.cp_heads)
     return Operator(
         "core attention",

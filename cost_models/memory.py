@@ -164,7 +164,7 @@ def _restored_bytes(unit: Unit) -> Expr:
 
 
 def stage_bytes(recipe: FrameworkRecipe, context_bytes: float, *, offload: bool = False) -> dict[str, Expr]:
-    """Bytes by cause of one rank of a stage at its peak; its allocated, reserved and device totals; its host's bytes."""
+    """Bytes by cause of one rank of a stage at its peak; allocated, reserved and device totals; bytes on its host."""
     part = sym.PARTS
     dense, expert = stage_parameters()
     away = fractions(offload)

@@ -6,6 +6,7 @@ of the total time T can do is `T / (v (1 - q^p))`: all paths through the pipelin
 docs/cost_model.md derives it.
 """
 
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from planner.options import FULL, Rows, stage_rows, with_recompute
 from planner.predict import MICRO_BATCH_OUTPUTS, CostModel, LayoutCosts
-from planner.space import ZERO_MODES, Columns, divisors
+from planner.space import ZERO_MODES, Columns, context_forms, divisors, expert_forms, units
 
 __all__ = ["even_budget_s", "layout_bounds", "least_memory", "mesh_bounds", "option_bounds", "window"]
 
@@ -25,17 +26,34 @@ PRICES = np.linspace(0.96, 1.5, 28)
 
 
 def mesh_bounds(model: CostModel, mesh: Columns) -> Array:
-    """Lower bound of the step of every layout on each mesh, seconds: its work at the best micro-batch size, shared."""
+    """Lower bound of the step of every layout on each mesh, seconds: its work at the best micro-batch size, shared.
+
+    The best, too, of every way to split context and experts that some mesh of these degrees allows.
+    """
     request = model.request
-    sizes = divisors(request.workload.global_batch, request.workload.global_batch)
-    degrees = np.unique(mesh["tp"])
-    tp, size = (axis.reshape(-1) for axis in np.meshgrid(degrees, sizes, indexing="ij"))
-    parallel = (tp > 1) & request.recipe.sequence_parallel
-    layouts = {"tp": tp, "micro_batch_size": size, "cp": np.ones_like(tp), "sequence_parallel": parallel}
-    total = total_s(model, {unit: model.unit_s(layouts, unit) for unit in ("layer", "embedding", "head")})
-    best = (total / size).reshape(len(degrees), -1).min(axis=1)
-    work = request.workload.global_batch * best[np.searchsorted(degrees, mesh["tp"])]
+    pairs, which = np.unique(np.column_stack([mesh["tp"], mesh["cp"]]), axis=0, return_inverse=True)
+    best = np.array([_least_per_sequence_s(model, tp, cp) for tp, cp in pairs.tolist()])
+    work = request.workload.global_batch * best[which.reshape(-1)]
     return np.asarray(work / (mesh["dp"] * mesh["pp"]))
+
+
+def _least_per_sequence_s(model: CostModel, tp: int, cp: int) -> float:
+    """Least seconds of one sequence in the whole model on tp*cp ranks, over micro-batch sizes and ways to split."""
+    request = model.request
+    sizes = divisors(request.workload.global_batch, request.workload.global_batch).tolist()
+    most_dp = max(request.cluster.gpus // (tp * cp), 1)
+    experts = {
+        form
+        for dp in divisors(request.workload.global_batch, most_dp)
+        for form in expert_forms(request, tp, tp * cp * dp)
+    }
+    forms = itertools.product(context_forms(request, tp, cp), sorted(experts), sizes)
+    rows = np.array([(*context, *expert, size) for context, expert, size in forms]).T
+    layouts = dict(zip(("cp_heads", "cp_ring", "ep", "etp", "micro_batch_size"), rows, strict=True))
+    layouts |= {name: np.full(rows.shape[1], value) for name, value in (("tp", tp), ("cp", cp))}
+    layouts["sequence_parallel"] = np.full(rows.shape[1], int(tp > 1 and request.recipe.sequence_parallel))
+    total = total_s(model, {unit: model.unit_s(layouts, unit) for unit in ("layer", "embedding", "head")})
+    return float((total / layouts["micro_batch_size"]).min())
 
 
 def layout_bounds(model: CostModel, costs: LayoutCosts) -> tuple[Array, Array]:
@@ -65,7 +83,7 @@ def option_bounds(model: CostModel, costs: LayoutCosts, options: Rows) -> Array:
     found = layout[stage[first]]
     price_s = unit_price_s[:, None] * PRICES
     least = np.minimum.reduceat(seconds[:, None] - price_s[layout] * layers, stage, axis=0)
-    span = np.add.reduceat(least, first, axis=0) + price_s[found] * model.request.model.layers
+    span = np.add.reduceat(least, first, axis=0) + price_s[found] * units(model.request.model)
     everything = np.maximum.reduceat(np.minimum.reduceat(options["global_s"], stage), first)
     bound = np.full(len(costs), np.inf)
     complete = np.diff(np.append(first, len(stage))) == costs.layouts["pp"][found]
@@ -94,7 +112,7 @@ def _starts(*columns: NDArray[np.int64]) -> NDArray[np.int64]:
 
 def total_s(model: CostModel, unit_s: dict[str, Array]) -> Array:
     """Seconds of one micro-batch in the whole model, from those of a layer, the embedding and the head."""
-    return model.request.model.layers * unit_s["layer"] + unit_s["embedding"] + unit_s["head"]
+    return units(model.request.model) * unit_s["layer"] + unit_s["embedding"] + unit_s["head"]
 
 
 def _global_bounds(model: CostModel, costs: LayoutCosts) -> Array:
@@ -110,7 +128,7 @@ def _global_bounds(model: CostModel, costs: LayoutCosts) -> Array:
     # Where embedding and head are tied and on one stage, the head adds least: that holds for every stage.
     layer, embedding, head = ((more - less).min(axis=0) for more, less in ((two, one), (opened, one), (whole, opened)))
     constant = (2.0 * one - two).min(axis=0)
-    return np.asarray(constant + (model.request.model.layers * layer + embedding + head) / costs.layouts["pp"])
+    return np.asarray(constant + (units(model.request.model) * layer + embedding + head) / costs.layouts["pp"])
 
 
 def _global_s(model: CostModel, costs: LayoutCosts, mode: int, layers: int, embedding: int, head: int) -> Array:
@@ -138,7 +156,7 @@ def window(
     int[layouts, positions] lower and upper ends, and whether a layout has any assignment within its windows; positions
     beyond pp, and every position of a layout that has none, get an empty window.
     """
-    layers, unit_s, layouts = model.request.model.layers, costs.unit_s, costs.layouts
+    layers, unit_s, layouts = units(model.request.model), costs.unit_s, costs.layouts
     p = layouts["pp"][:, None]
     position = np.arange(int(p.max()))[None, :]
     exists = position < p
@@ -185,7 +203,7 @@ def least_memory(model: CostModel, costs: LayoutCosts, outputs: str = "device") 
 
 def _even_stage(model: CostModel, layouts: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     p, count = layouts["pp"], len(layouts["pp"])
-    layers = -(-model.request.model.layers // p)
+    layers = -(-units(model.request.model) // p)
     # The last rank keeps least alive; chunks are taken as even, rounded down, so that no split can keep less.
     rows = stage_rows(layouts, {"layout": np.arange(count), "position": p - 1, "layers": layers})
     alone = (p == 1).astype(np.int64)

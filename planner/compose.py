@@ -1,13 +1,15 @@
 """The answer of a search as a plan document."""
 
+from collections.abc import Mapping
 from importlib.metadata import version
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cost_models.flops import model_flops
 from cost_models.specs import catalog
+from cost_models.stage import COMMUNICATIONS
 from planner.document import (
     MEMORY_CAUSES,
     SCHEMA_VERSION,
@@ -16,6 +18,7 @@ from planner.document import (
     Chunk,
     Digests,
     MemoryByCause,
+    Offload,
     Parallelism,
     PeakMemory,
     PlanDocument,
@@ -29,6 +32,7 @@ from planner.document import (
 )
 from planner.incumbent import Candidate, Search
 from planner.options import MARGIN, Rows
+from planner.predict import CostModel
 from planner.space import NOT_SEARCHED, RANK_ORDERS, RECOMPUTE_SETS, ZERO_MODES, chunk_layers
 
 __all__ = ["TIME_BAND", "document"]
@@ -71,9 +75,11 @@ def _catalog_specs(search: Search) -> tuple[Any, ...]:
 
 def _parallelism(search: Search, candidate: Candidate) -> Parallelism:
     layout = candidate.pipeline.layout
-    degrees = ("tp", "pp", "vpp", "cp", "dp", "dp_shard", "dp_replicate", "micro_batch_size", "num_microbatches")
+    degrees = ("tp", "pp", "vpp", "cp", "ep", "etp", "dp", "dp_shard", "dp_replicate")
+    batch = ("micro_batch_size", "num_microbatches")
     return Parallelism(
-        **{name: layout[name] for name in degrees},
+        **{name: layout[name] for name in (*degrees, *batch)},
+        cp_type=_context_type(layout),
         sequence_parallel=bool(layout["sequence_parallel"]),
         rank_order=RANK_ORDERS[layout["rank_order"]],
         schedule=candidate.pipeline.schedule,
@@ -83,37 +89,62 @@ def _parallelism(search: Search, candidate: Candidate) -> Parallelism:
     )
 
 
+def _context_type(layout: Mapping[str, int]) -> Literal["all_gather", "ring", "ulysses", "hierarchical"]:
+    if 1 < layout["cp_heads"] < layout["cp"]:
+        return "hierarchical"
+    if layout["cp_heads"] > 1:
+        return "ulysses"
+    return "ring" if layout["cp_ring"] else "all_gather"
+
+
 def _stages(candidate: Candidate, chosen: Rows) -> tuple[Stage, ...]:
-    layout = candidate.pipeline.layout
+    layout, model = candidate.pipeline.layout, candidate.pipeline.model
     pp, vpp = layout["pp"], layout["vpp"]
     ends_model = (np.arange(pp) == pp - 1) & (pp > 1)
-    sizes = chunk_layers(chosen["layers"][:, None], vpp, np.arange(vpp), ends_model[:, None])
+    pattern = model.request.model.layer_pattern
+    sizes = chunk_layers(chosen["layers"][:, None], vpp, np.arange(vpp), ends_model[:, None]) * len(pattern.period)
+    sizes[0, 0] += len(pattern.leading)
+    sizes[-1, -1] += len(pattern.trailing)
     # Virtual stage = chunk * pp + rank: layers are numbered chunk by chunk, over all ranks.
     first_layer = (np.cumsum(sizes.T) - sizes.T.reshape(-1)).reshape(vpp, pp).T
-    return tuple(_stage(chosen, rank, first_layer[rank], sizes[rank]) for rank in range(pp))
+    return tuple(_stage(model, chosen, rank, first_layer[rank], sizes[rank]) for rank in range(pp))
 
 
-def _stage(chosen: Rows, rank: int, first_layer: NDArray[np.int64], sizes: NDArray[np.int64]) -> Stage:
-    count = int(chosen["recompute_layers"][rank])
-    modules = RECOMPUTE_SETS[int(chosen["recompute"][rank])] if count else ()
+def _stage(
+    model: CostModel, chosen: Rows, rank: int, first_layer: NDArray[np.int64], sizes: NDArray[np.int64]
+) -> Stage:
     zero = int(chosen["zero"][rank])
     seconds = ("forward_s", "input_grad_s", "weight_grad_s", "first_s", "last_s")
-    totals = ("allocated_bytes", "reserved_bytes", "device_bytes")
+    totals = ("allocated_bytes", "reserved_bytes", "device_bytes", "host_bytes")
+    offloads = ("weights", "gradients", "optimizer", "activations")
     return Stage(
         chunks=tuple(
             Chunk(first_layer=int(first), layers=int(layers)) for first, layers in zip(first_layer, sizes, strict=True)
         ),
-        layers=int(chosen["layers"][rank]),
+        layers=int(sizes.sum()),
         has_embedding=bool(chosen["has_embedding"][rank]),
         has_head=bool(chosen["has_head"][rank]),
         zero_stage=int(ZERO_MODES["zero_stage"][zero]),
         reshard_after_forward=bool(ZERO_MODES["reshard"][zero]),
-        recompute=Recompute(set=modules, layers=count if modules else 0),
+        recompute=_recompute(model, chosen, rank),
+        offload=Offload(**{name: float(chosen[f"offload_{name}"][rank]) for name in offloads} if model.offload else {}),
         predicted=StagePrediction(
             **{name: float(chosen[name][rank]) for name in (*seconds, *totals)},
             memory_bytes=_memory(chosen, rank),
         ),
     )
+
+
+def _recompute(model: CostModel, chosen: Rows, rank: int) -> Recompute:
+    """The set and the layers that recompute it, those that go with the embedding or the head included."""
+    pattern = model.request.model.layer_pattern
+    count = int(chosen["recompute_layers"][rank]) * len(pattern.period)
+    if chosen["recompute_ends"][rank]:
+        count += len(pattern.leading) * int(chosen["has_embedding"][rank])
+        count += len(pattern.trailing) * int(chosen["has_head"][rank])
+    wanted = RECOMPUTE_SETS[int(chosen["recompute"][rank])]
+    modules = tuple(module for module in wanted if module in model.recompute_modules) if count else ()
+    return Recompute(set=modules, layers=count if modules else 0)
 
 
 def _memory(chosen: Rows, rank: int) -> MemoryByCause:
@@ -133,6 +164,7 @@ def _prediction(search: Search, best: Candidate, chosen: Rows, stages: tuple[Sta
         mfu=model_flops(request.model, request.workload) / peak,
         mfu_full_attention=model_flops(request.model, request.workload, causal=False) / peak,
         time_breakdown_s=_time_breakdown(best, chosen),
+        host_memory_bytes=float(chosen["host_bytes"].max()) * min(request.cluster.gpus_per_node, gpus),
         peak_memory_bytes=memory,
         verdict=verdict_of(memory.low, memory.high, memory.capacity),
         measured_share=0.0,  # constants of a roofline; no table is bound to an operator
@@ -156,14 +188,14 @@ def _peak_memory(search: Search, chosen: Rows) -> PeakMemory:
 def _time_breakdown(best: Candidate, chosen: Rows) -> dict[str, float]:
     """Step seconds by cause on the rank with the most work; what it waits for is the bubble, hops included."""
     m = best.pipeline.layout["num_microbatches"]
-    parts = {name: m * chosen[f"{name}_s"] for name in ("compute", "tensor_parallel", "recompute", "exchange")}
+    parts = {name: m * chosen[f"{name}_s"] for name in ("compute", *COMMUNICATIONS, "recompute", "exchange")}
     parts["exchange"] = parts["exchange"] + chosen["first_s"] + chosen["last_s"]
     busy = np.sum(list(parts.values()), axis=0)
     rank = int(np.argmax(busy))
     global_s = float(chosen["global_s"].max())
     breakdown = {
         "compute": float(parts["compute"][rank]),
-        "tensor_parallel": float(parts["tensor_parallel"][rank]),
+        **{name: float(parts[name][rank]) for name in COMMUNICATIONS},
         "recompute": float(parts["recompute"][rank]),
         "state_exchange": float(parts["exchange"][rank]),
         "pipeline_bubble": best.objective_s - global_s - float(busy[rank]),

@@ -13,7 +13,7 @@ from planner.incumbent import Search
 from planner.options import FULL, MARGIN, stage_rows, with_recompute
 from planner.predict import CostModel, LayoutCosts
 from planner.request import PlanRequest
-from planner.space import SCHEDULES, ZERO_MODES, Columns, take
+from planner.space import SCHEDULES, ZERO_MODES, Columns, take, units
 
 __all__ = ["explain_infeasible"]
 
@@ -49,7 +49,7 @@ def _nothing_legal(request: PlanRequest) -> InfeasibleError:
     batch = request.workload.global_batch
     others = {
         "gpus": request.cluster.gpus,
-        "layers": request.model.layers,
+        "layers": units(request.model),
         "global_batch": batch,
         "micro_batch_size": 1,
         "num_microbatches": batch,
@@ -98,7 +98,7 @@ def _even_stages(model: CostModel, layouts: Columns) -> dict[str, NDArray[Any]]:
     pp = layouts["pp"]
     layout = np.repeat(np.arange(len(pp)), pp)
     position = np.arange(len(layout)) - np.repeat(np.cumsum(pp) - pp, pp)
-    share, rest = np.divmod(model.request.model.layers, pp[layout])
+    share, rest = np.divmod(units(model.request.model), pp[layout])
     # The last ranks keep fewest micro-batches alive: they can best hold a layer more.
     layers = share + (position >= pp[layout] - rest)
     return stage_rows(layouts, {"layout": layout, "position": position, "layers": layers})

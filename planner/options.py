@@ -124,6 +124,7 @@ def with_recompute(rows: Rows, recompute: int, per_chunk: NDArray[np.int64]) -> 
         **rows,
         "recompute": np.full(count, recompute),
         "recompute_per_chunk": per_chunk,
+        "recompute_ends": (per_chunk > 0).astype(np.int64),
         "recompute_layers": narrow * (rows["vpp"] - rows["wide_chunks"]) + wide * rows["wide_chunks"],
         "live_recompute_layers": narrow * rows["live_total"] + (wide - narrow) * rows["live_wide"],
     }
@@ -139,7 +140,7 @@ def stage_options(model: CostModel, costs: LayoutCosts, rows: Rows) -> Rows:
     whole = rows["chunk_layers"] + (rows["wide_chunks"] > 0)
     pending = np.arange(len(rows["layout"]))
     found: list[Rows] = []
-    for recompute in _useful_sets(model):
+    for recompute in model.recompute_sets:
         part = take(rows, pending)
         if recompute == FULL:
             trial, fits = _smallest_full(model, costs, part, whole[pending], capacity)
@@ -164,14 +165,8 @@ def _with_zero_modes(layouts: Mapping[str, NDArray[Any]], rows: Rows) -> Rows:
     repeated["zero"] = np.tile(np.arange(modes), count)
     dp, shard = layouts["dp"][repeated["layout"]], layouts["dp_shard"][repeated["layout"]]
     # ZeRO-0 knows no shard group: it is listed once, under the layout whose group is all of dp.
-    useful = np.where(repeated["zero"] == 0, shard == dp, dp > 1)
+    useful = np.where(repeated["zero"] == 0, shard == dp, dp * layouts["cp"][repeated["layout"]] > 1)
     return take(repeated, useful)
-
-
-def _useful_sets(model: CostModel) -> list[int]:
-    """Recompute sets that free memory under the request's recipe: fused attention keeps no scores to free."""
-    flash = model.request.recipe.flash_attention
-    return [index for index, modules in enumerate(RECOMPUTE_SETS) if not (flash and modules == ("core_attention",))]
 
 
 def _smallest_full(

@@ -15,7 +15,7 @@ from cost_models.schedules.simulate import simulate
 from cost_models.schedules.times import StageTimes
 from planner.options import Rows, chunk_rows
 from planner.predict import MICRO_BATCH_OUTPUTS, CostModel, LayoutCosts
-from planner.space import SCHEDULES, take
+from planner.space import SCHEDULES, take, units
 from solver.assignment import AssignmentProblem, Path
 from solver.chain import ChainProblem
 from solver.dynamic_program import minimum_sum
@@ -95,7 +95,7 @@ class Pipeline:
             pass_through=terms.pass_s,
             edge=terms.edge_s,
             num_stages=self.layout["pp"],
-            total_units=self.model.request.model.layers,
+            total_units=units(self.model.request.model),
         )
 
     @cached_property
@@ -132,7 +132,7 @@ class Pipeline:
             units=self.options["layers"],
             features=self._features,
             num_stages=self.layout["pp"],
-            total_units=self.model.request.model.layers,
+            total_units=units(self.model.request.model),
             paths=(*self._bound_paths(), self.critical_path(choice)),
             global_value=self.options["global_s"],
         )

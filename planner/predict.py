@@ -25,7 +25,7 @@ OUTPUTS: Mapping[str, tuple[str, ...]] = {
     "times": TIME_OUTPUTS,
     "chunk": MICRO_BATCH_OUTPUTS,
     "global": ("global_s",),
-    "device": ("device_bytes",),
+    "device": ("device_bytes", "host_bytes"),
     "all": (),
 }
 
@@ -36,6 +36,21 @@ def padded_vocab(vocab: int, multiple: int, tp: Any) -> Any:
     return np.ceil(vocab / step) * step
 
 
+def _constants(request: PlanRequest) -> dict[str, float]:
+    """What the expressions read that is one value for the whole request."""
+    model, workload, moe, mla = request.model, request.workload, request.model.moe, request.model.mla
+    constants: dict[str, float] = {
+        name: getattr(model, name) for name in ("hidden", "ffn", "heads", "kv_heads", "head_dim", "position_rows")
+    }
+    constants |= {name: getattr(workload, name) for name in ("seq_len", "expert_imbalance", "document_mask_imbalance")}
+    if moe:
+        constants |= {name: getattr(moe, name) for name in ("experts", "top_k", "expert_ffn", "shared_ffn")}
+    if mla:
+        constants |= {name: getattr(mla, name) for name in ("query_rank", "kv_rank", "rope_head_dim")}
+        constants["value_head_dim"] = mla.value_head_dim
+    return constants
+
+
 class CostModel:
     """The lowered cost expressions of one request.
 
@@ -43,26 +58,19 @@ class CostModel:
     a stage (or one chunk of it) and an option. All columns are float64, seconds and bytes.
     """
 
-    def __init__(self, request: PlanRequest) -> None:
+    def __init__(self, request: PlanRequest, *, offload: bool = False) -> None:
         self.request = request
+        self.offload = offload
         self._stages: dict[str, Lowered] = {}
-        model = request.model
-        self.constants: dict[str, float] = {
-            "hidden": model.hidden,
-            "ffn": model.ffn,
-            "heads": model.heads,
-            "kv_heads": model.kv_heads,
-            "head_dim": model.head_dim,
-            "max_positions": model.max_seq_len,
-            "seq_len": request.workload.seq_len,
-        }
+        self.constants = _constants(request)
 
     @cached_property
     def functions(self) -> Mapping[str, Any]:
         """Numpy bodies of every opaque operator, bound to the request's device, links and recipe."""
         request = self.request
         compute = kernels.bind(request.cluster.gpu, request.profile, request.recipe, request.workload.precision)
-        return {**compute, **communication.bind(request.cluster, request.profile), **overlap.bind(request.profile)}
+        exchanges = communication.bind(request.cluster, request.profile, request.recipe.expert_dispatcher)
+        return {**compute, **exchanges, **overlap.bind(request.profile)}
 
     @cached_property
     def _micro_batch(self) -> Lowered:
@@ -74,7 +82,8 @@ class CostModel:
 
     @cached_property
     def _stage_expressions(self) -> dict[str, Any]:
-        return stage.stage_costs(self.request.model, self.request.recipe, self.request.profile.context_bytes)
+        request = self.request
+        return stage.stage_costs(request.model, request.recipe, request.profile.context_bytes, offload=self.offload)
 
     def _lowered(self, outputs: str) -> Lowered:
         """The stage expressions of a group of outputs, lowered once."""
@@ -82,6 +91,30 @@ class CostModel:
             names = OUTPUTS[outputs] or tuple(self._stage_expressions)
             self._stages[outputs] = lower({name: self._stage_expressions[name] for name in names}, self.functions)
         return self._stages[outputs]
+
+    @cached_property
+    def recompute_modules(self) -> frozenset[str]:
+        """Entries of the recompute vocabulary that free memory of this model under its recipe."""
+        model, recipe = self.request.model, self.request.recipe
+        frees = {
+            "norm": True,
+            "activation": True,
+            "core_attention": not recipe.flash_attention,
+            "mla_up_proj": model.mla is not None,
+            "mlp": any(not kind.moe for kind in model.layer_kinds),
+            "moe": model.moe is not None,
+            "shared_experts": bool(model.moe and model.moe.shared_ffn),
+            "full": True,
+        }
+        return frozenset(module for module, does in frees.items() if does)
+
+    @cached_property
+    def recompute_sets(self) -> tuple[int, ...]:
+        """Indices of RECOMPUTE_SETS that differ for this model: the first of those that come to the same modules."""
+        first: dict[frozenset[str], int] = {}
+        for index, modules in enumerate(RECOMPUTE_SETS):
+            first.setdefault(self.recompute_modules.intersection(modules), index)
+        return tuple(sorted(first.values()))
 
     def micro_batch(self, layouts: Mapping[str, NDArray[Any]], recompute: int = 0) -> dict[str, Array]:
         """Costs of one micro-batch in one layer, the embedding and the head, for each layout and one recompute set."""
@@ -136,7 +169,11 @@ class LayoutCosts:
     @classmethod
     def of(cls, model: CostModel, layouts: Mapping[str, NDArray[Any]]) -> Self:
         """The costs of some layouts."""
-        per_set = [model.micro_batch(layouts, index) for index in range(len(RECOMPUTE_SETS))]
+        plain = model.micro_batch(layouts)
+        per_set = [
+            model.micro_batch(layouts, index) if index in model.recompute_sets else plain
+            for index in range(len(RECOMPUTE_SETS))
+        ]
         micro_batch = {name: np.stack([costs[name] for costs in per_set], axis=1) for name in per_set[0]}
         return cls(layouts, micro_batch, model.exchange(layouts))
 
@@ -162,7 +199,8 @@ class LayoutCosts:
     @cached_property
     def communicators(self) -> NDArray[Any]:
         """Process groups of more than one rank that a rank is in."""
-        several = [self.layouts[name] > 1 for name in ("tp", "cp", "pp", "dp_shard", "dp_replicate", "world")]
+        groups = ("tp", "cp", "ep", "pp", "dp_shard", "dp_replicate", "world")
+        several = [self.layouts[name] > 1 for name in groups]
         return np.asarray(np.sum(several, axis=0))
 
     def gather(self, inputs: tuple[str, ...], rows: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:

@@ -117,6 +117,48 @@ RULES: tuple[Rule, ...] = (
         lambda v: f"vpp above 1 needs pp above 1, got vpp {v['vpp']}, pp {v['pp']}",
     ),
     Rule(
+        "cp-splits-sequence",
+        "legal",
+        "any",
+        # Each rank holds a head and a tail chunk of the sequence, which TP shards once more.
+        lambda v: np.equal(v["cp"], 1) | (np.mod(v["seq_len"], 2 * v["cp"] * v["tp"]) == 0),
+        lambda v: f"2*cp*tp must divide seq_len ({v['seq_len']}), got cp {v['cp']}, tp {v['tp']}",
+    ),
+    Rule(
+        "cp-switches-heads",
+        "legal",
+        "any",
+        lambda v: (
+            np.equal(v["cp_heads"], 1)
+            | (
+                (np.mod(v["cp"], v["cp_heads"]) == 0)
+                & (np.mod(v["heads"], v["tp"] * v["cp_heads"]) == 0)
+                & (np.mod(v["kv_heads"], v["tp"] * v["cp_heads"]) == 0)
+            )
+        ),
+        lambda v: (
+            f"tp*cp_heads must divide heads ({v['heads']}) and kv_heads ({v['kv_heads']}), and cp_heads cp ({v['cp']}), "
+            f"got tp {v['tp']}, cp_heads {v['cp_heads']}"
+        ),
+    ),
+    Rule("ep-divides-experts", "legal", "any", *_divides("ep", "experts")),
+    Rule("etp-divides-expert-ffn", "legal", "any", *_divides("etp", "expert_ffn")),
+    Rule(
+        "experts-fill-stage",
+        "legal",
+        "any",
+        # min GPUs = PP * max(TP*CP, EP*ETP): expert ranks are the ranks of a stage, dealt out anew.
+        lambda v: np.mod(v["tp"] * v["cp"] * v["dp"], v["ep"] * v["etp"]) == 0,
+        lambda v: f"ep*etp must divide tp*cp*dp ({v['tp'] * v['cp'] * v['dp']}), got ep {v['ep']}, etp {v['etp']}",
+    ),
+    Rule(
+        "tp-inside-domain",
+        "legal",
+        "any",
+        lambda v: (np.mod(v["domain"], v["tp"]) == 0) | (np.less_equal(v["gpus"], v["domain"])),
+        lambda v: f"tp must divide the innermost network domain ({v['domain']} GPUs), got {v['tp']}",
+    ),
+    Rule(
         "shards-and-replicas-make-dp",
         "legal",
         "any",

@@ -1,5 +1,6 @@
 """Every legal layout as a row of integers: columns, never objects."""
 
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -7,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cost_models.specs.cluster import ClusterSpec
+from cost_models.specs.model import ModelSpec
 from planner import rules
 from planner.request import PlanRequest
 
@@ -19,22 +21,30 @@ __all__ = [
     "ZERO_MODES",
     "Columns",
     "chunk_layers",
+    "context_forms",
     "divisors",
+    "expert_forms",
+    "known_values",
     "layouts",
     "meshes",
     "one_factor_away",
     "take",
+    "units",
 ]
 
 Columns = dict[str, NDArray[np.int64]]
 
 SCHEDULES = ("1f1b", "interleaved", "gpipe")
 RANK_ORDERS = ("tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp")
-MESH = ("tp", "pp", "dp")
+MESH = ("tp", "cp", "pp", "dp")
 LAYOUT_FIELDS = (
     "tp",
     "sequence_parallel",
     "cp",
+    "cp_heads",
+    "cp_ring",
+    "ep",
+    "etp",
     "pp",
     "vpp",
     "dp",
@@ -63,17 +73,21 @@ RECOMPUTE_SETS: tuple[tuple[str, ...], ...] = (
     ("activation",),
     ("norm", "activation"),
     ("core_attention",),
+    ("mla_up_proj",),
+    ("norm", "activation", "mla_up_proj"),
     ("mlp",),
     ("norm", "mlp"),
+    ("shared_experts",),
+    ("moe",),
+    ("norm", "moe", "shared_experts", "mla_up_proj"),
     ("full",),
 )
 
 NOT_SEARCHED = (
-    "context parallelism (cp 1)",
-    "expert parallelism (dense models)",
-    "offload of weights, gradients, optimizer states and activations",
     "tensor parallelism beyond the innermost network tier",
     "shard groups other than all of DP and the most of it that stays inside a network tier",
+    "experts with HSDP or with pipeline ranks inside DP",
+    "stages that split a repeating group of layers",
 )
 
 
@@ -82,22 +96,62 @@ def take(columns: Mapping[str, NDArray[Any]], rows: Any) -> dict[str, NDArray[An
     return {name: column[rows] for name, column in columns.items()}
 
 
-def meshes(request: PlanRequest) -> Columns:
-    """Columns tp, pp, dp: every legal mesh on at most the cluster's GPUs; idle GPUs are allowed."""
-    model, cluster, workload = request.model, request.cluster, request.workload
-    tp = np.arange(1, _largest_tensor_parallel(cluster) + 1)
-    known = {
+def units(model: ModelSpec) -> int:
+    """How many of the repeating groups of layers that stages are dealt a model has: its layers, in most models."""
+    return model.layer_pattern.repeats
+
+
+def known_values(request: PlanRequest) -> dict[str, int]:
+    """What the rules read beside a layout's columns."""
+    model, moe = request.model, request.model.moe
+    return {
         "heads": model.heads,
         "kv_heads": model.kv_heads,
         "ffn": model.ffn,
-        "seq_len": workload.seq_len,
+        "experts": moe.experts if moe else 1,
+        "expert_ffn": moe.expert_ffn if moe else 1,
+        "layers": units(model),
+        "seq_len": request.workload.seq_len,
+        "global_batch": request.workload.global_batch,
+        "gpus": request.cluster.gpus,
+        "domain": request.cluster.tiers[0].domain_gpus or request.cluster.gpus,
     }
+
+
+def meshes(request: PlanRequest) -> Columns:
+    """Columns tp, cp, pp, dp: every legal mesh on at most the cluster's GPUs; idle GPUs are allowed."""
+    cluster, workload = request.cluster, request.workload
+    known = known_values(request)
+    tp = np.arange(1, _largest_tensor_parallel(cluster) + 1)
     tp = tp[rules.legal({**known, "tp": tp}, *_TENSOR_PARALLEL_RULES)]
-    pp = np.arange(1, min(model.layers, cluster.gpus) + 1)
+    cp = divisors(max(workload.seq_len // 2, 1), cluster.gpus)
+    pp = np.arange(1, min(units(request.model), cluster.gpus) + 1)
     dp = divisors(workload.global_batch, cluster.gpus)
-    grid = np.meshgrid(tp, pp, dp, indexing="ij")
-    columns = {name: axis.reshape(-1) for name, axis in zip(("tp", "pp", "dp"), grid, strict=True)}
-    return take(columns, columns["tp"] * columns["pp"] * columns["dp"] <= cluster.gpus)
+    pairs = np.stack([axis.reshape(-1) for axis in np.meshgrid(tp, cp, indexing="ij")])
+    pairs = pairs[:, rules.legal({**known, "tp": pairs[0], "cp": pairs[1]}, "cp-splits-sequence")]
+    index, pp, dp = (axis.reshape(-1) for axis in np.meshgrid(np.arange(pairs.shape[1]), pp, dp, indexing="ij"))
+    columns = {"tp": pairs[0][index], "cp": pairs[1][index], "pp": pp, "dp": dp}
+    return take(columns, np.prod(list(columns.values()), axis=0) <= cluster.gpus)
+
+
+def context_forms(request: PlanRequest, tp: int, cp: int) -> list[tuple[int, int]]:
+    """(cp_heads, cp_ring) of each way to split the context: all-gather, ring, Ulysses, hierarchical."""
+    if cp == 1:
+        return [(1, 0)]
+    inside = max((request.cluster.tiers[0].domain_gpus or request.cluster.gpus) // tp, 1)
+    switched = [int(d) for d in divisors(cp, inside)][-1]
+    forms = [(1, 0), (1, 1), (cp, 0)] + ([(switched, 1)] if 1 < switched < cp else [])
+    known = {**known_values(request), "tp": tp, "cp": cp}
+    return [form for form in forms if rules.legal({**known, "cp_heads": form[0]}, "cp-switches-heads")]
+
+
+def expert_forms(request: PlanRequest, tp: int, ranks: int) -> list[tuple[int, int]]:
+    """(ep, etp) of each way to deal experts to the `ranks` ranks of a stage; (1, 1) for a model without."""
+    if request.model.moe is None:
+        return [(1, 1)]
+    ways = [(int(ep), etp) for etp in sorted({1, tp}) for ep in divisors(request.model.moe.experts, ranks)]
+    known = {**known_values(request), "tp": ranks, "cp": 1, "dp": 1}
+    return [(ep, etp) for ep, etp in ways if rules.legal({**known, "ep": ep, "etp": etp}, *_EXPERT_RULES)]
 
 
 def one_factor_away(mesh: Mapping[str, int], meshes: Columns) -> NDArray[np.bool_]:
@@ -113,36 +167,56 @@ def one_factor_away(mesh: Mapping[str, int], meshes: Columns) -> NDArray[np.bool
 def layouts(request: PlanRequest, mesh: Columns) -> Columns:
     """Every legal layout on the given meshes, with the columns of LAYOUT_FIELDS and the strides of its groups."""
     rows: list[tuple[int, ...]] = []
-    for tp, pp, dp in zip(mesh["tp"].tolist(), mesh["pp"].tolist(), mesh["dp"].tolist(), strict=True):
+    for tp, cp, pp, dp in zip(*(mesh[name].tolist() for name in MESH), strict=True):
         sequence_parallel = int(tp > 1 and request.recipe.sequence_parallel)
         per_rank = request.workload.global_batch // dp
-        for order in range(len(RANK_ORDERS) if pp > 1 and dp > 1 else 1):
-            stride = tp if order == 0 else tp * pp
-            for shard in _shard_sizes(request.cluster, dp, stride):
-                for size in divisors(per_rank, per_rank).tolist():
-                    for vpp, schedule in _schedules(request, pp, per_rank // size):
-                        rows.append(
-                            (tp, sequence_parallel, 1, pp, vpp, dp, shard, dp // shard, order)
-                            + (size, per_rank // size, schedule)
-                        )
+        batches = [
+            (size, per_rank // size, vpp, schedule)
+            for size in divisors(per_rank, per_rank).tolist()
+            for vpp, schedule in _schedules(request, pp, per_rank // size)
+        ]
+        groups = itertools.product(
+            context_forms(request, tp, cp),
+            expert_forms(request, tp, tp * cp * dp),
+            _data_groups(request, tp, cp, pp, dp),
+        )
+        for (cp_heads, cp_ring), (ep, etp), (order, shard) in groups:
+            for size, count, vpp, schedule in batches:
+                degrees = (tp, sequence_parallel, cp, cp_heads, cp_ring, ep, etp, pp, vpp, dp, shard, dp // shard)
+                rows.append((*degrees, order, size, count, schedule))
     table = np.array(rows, dtype=np.int64).reshape(-1, len(LAYOUT_FIELDS))
     columns = {name: table[:, index] for index, name in enumerate(LAYOUT_FIELDS)}
     return with_strides(columns)
 
 
+def _data_groups(request: PlanRequest, tp: int, cp: int, pp: int, dp: int) -> list[tuple[int, int]]:
+    """(rank order, size of the sharding group) pairs of a mesh; experts know one of each."""
+    if request.model.moe is not None:
+        return [(0, dp)]
+    orders = range(len(RANK_ORDERS) if pp > 1 and dp > 1 else 1)
+    strides = (tp * cp, tp * cp * pp)
+    return [(order, shard) for order in orders for shard in _shard_sizes(request.cluster, dp, strides[order])]
+
+
 def with_strides(columns: Columns) -> Columns:
-    """The layout columns and, of each group, the distance in rank numbers between neighbours."""
+    """The layout columns and, of each group, the distance in rank numbers between neighbours.
+
+    States are sharded over context-parallel ranks too: with pipeline ranks outside they are the nearest of the shard
+    group, with pipeline ranks between the distance is the group's mean.
+    """
     inner = columns["tp"] * columns["cp"]
     pipeline_outside = columns["rank_order"] == 0
-    dp_stride = np.where(pipeline_outside, inner, inner * columns["pp"])
-    pp_stride = np.where(pipeline_outside, inner * columns["dp"], inner)
+    dp_stride = np.where(pipeline_outside, columns["tp"], columns["tp"] * columns["pp"])
+    stage_ranks = inner * columns["dp"]
+    expert_stride = columns["ep"] * columns["etp"]
     return {
         **columns,
         "dp_stride": dp_stride,
-        "replicate_stride": dp_stride * columns["dp_shard"],
-        "pp_stride": pp_stride,
-        "tied_stride": np.maximum(pp_stride * (columns["pp"] - 1), 1),
-        "world": inner * columns["pp"] * columns["dp"],
+        "replicate_stride": dp_stride * columns["cp"] * columns["dp_shard"],
+        "pp_stride": np.where(pipeline_outside, stage_ranks, inner),
+        "expert_shard": stage_ranks // expert_stride,
+        "expert_stride": expert_stride,
+        "world": stage_ranks * columns["pp"],
     }
 
 
@@ -158,7 +232,14 @@ def chunk_layers(layers: ArrayLike, vpp: ArrayLike, chunk: ArrayLike, ends_model
     return np.asarray(base + wide, dtype=np.int64)
 
 
-_TENSOR_PARALLEL_RULES = ("tp-divides-heads", "tp-divides-ffn", "tp-splits-kv-heads", "tp-divides-sequence")
+_TENSOR_PARALLEL_RULES = (
+    "tp-divides-heads",
+    "tp-divides-ffn",
+    "tp-splits-kv-heads",
+    "tp-divides-sequence",
+    "tp-inside-domain",
+)
+_EXPERT_RULES = ("ep-divides-experts", "etp-divides-expert-ffn", "experts-fill-stage")
 
 
 def _largest_tensor_parallel(cluster: ClusterSpec) -> int:
@@ -191,6 +272,6 @@ def _schedules(request: PlanRequest, pp: int, num_microbatches: int) -> list[tup
         return [(1, SCHEDULES.index("1f1b"))] if wanted in (None, "1f1b") else []
     choices = [(1, SCHEDULES.index(name)) for name in ("1f1b", "gpipe") if wanted in (None, name)]
     if wanted in (None, "interleaved") and num_microbatches % pp == 0:
-        most = (request.model.layers + 2) // pp
+        most = (units(request.model) + 2) // pp
         choices += [(vpp, SCHEDULES.index("interleaved")) for vpp in range(2, most + 1)]
     return choices

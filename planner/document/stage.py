@@ -52,6 +52,7 @@ class MemoryByCause(Record):
     gathered_parameters: Bytes = Field(default=0.0, description="parameters of other ranks, held for a while")
     logits_and_loss: Bytes = Field(default=0.0, description="logits, their softmax and its gradient")
     workspace: Bytes = Field(default=0.0, description="scratch space of kernels and temporaries of a layer")
+    offload_buffers: Bytes = Field(default=0.0, description="states and activations on their way to or from the host")
     pipeline_buffers: Bytes = Field(default=0.0, description="activations sent and received between stages")
     communicators: Bytes = Field(default=0.0, description="buffers of the collective library")
     context: Bytes = Field(default=0.0, description="device context and loaded kernels")
@@ -82,6 +83,7 @@ class StagePrediction(Record):
     allocated_bytes: Bytes = Field(description="peak of live tensors")
     reserved_bytes: Bytes = Field(description="peak of what the allocator holds")
     device_bytes: Bytes = Field(description="peak that the device reports: reserved, context and communicators")
+    host_bytes: Bytes = Field(default=0.0, description="host memory that one GPU of the stage takes")
 
     @model_validator(mode="after")
     def _memory_adds_up(self) -> Self:

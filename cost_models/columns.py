@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from cost_models.lower import Lowered
 
-__all__ = ["CHUNK_ROWS", "evaluate", "evaluate_distinct"]
+__all__ = ["CHUNK_ROWS", "distinct", "evaluate", "evaluate_distinct"]
 
 # 128 KiB a column: the few dozen columns in use at a time stay within a few MiB of second- and third-level cache.
 CHUNK_ROWS = 16_384
@@ -39,12 +39,19 @@ def evaluate_distinct(
     For expressions whose operators are dear (table look-ups, collectives) and whose columns repeat: operator seconds
     depend on few of a candidate's fields.
     """
+    values, index = distinct(lowered, columns, rows, constants)
+    return {name: column[index] for name, column in values.items()}
+
+
+def distinct(
+    lowered: Lowered, columns: Mapping[str, Any], rows: int, constants: Mapping[str, Any]
+) -> tuple[dict[str, Array], Array]:
+    """The outputs for each distinct row of `columns`, and which of them each row is, int[rows]."""
     names = [name for name in lowered.inputs if name in columns]
     repeated = {name: np.broadcast_to(np.asarray(columns[name]), (rows,)) for name in names}
     first, inverse = _distinct_rows(list(repeated.values()), rows)
     few = {name: column[first] for name, column in repeated.items()}
-    values = evaluate(lowered, {**constants, **few}, len(first))
-    return {name: column[inverse] for name, column in values.items()}
+    return evaluate(lowered, {**constants, **few}, len(first)), inverse
 
 
 def _distinct_rows(columns: list[Array], rows: int) -> tuple[Array, Array]:

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.layout_costs import LayoutCosts
 from planner.options import FULL, Rows, stage_rows, with_recompute
-from planner.predict import MICRO_BATCH_OUTPUTS, CostModel, LayoutCosts
+from planner.predict import MICRO_BATCH_OUTPUTS, CostModel
 from planner.space import ZERO_MODES, Columns, context_forms, divisors, expert_forms, units
 
 __all__ = ["even_budget_s", "layout_bounds", "least_memory", "mesh_bounds", "option_bounds", "window"]

@@ -10,8 +10,9 @@ from planner import rules, space
 from planner.document import MEMORY_CAUSES
 from planner.errors import InfeasibleError
 from planner.incumbent import Search
+from planner.layout_costs import LayoutCosts
 from planner.options import FULL, MARGIN, stage_rows, with_recompute
-from planner.predict import CostModel, LayoutCosts
+from planner.predict import CostModel
 from planner.request import PlanRequest
 from planner.space import SCHEDULES, ZERO_MODES, Columns, take, units
 

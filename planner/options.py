@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from cost_models import schedules
 from cost_models.schedules.live import live_history
-from planner.predict import MICRO_BATCH_OUTPUTS, CostModel, LayoutCosts
+from planner.layout_costs import LayoutCosts
+from planner.predict import MICRO_BATCH_OUTPUTS, CostModel
 from planner.space import RECOMPUTE_SETS, SCHEDULES, ZERO_MODES, chunk_layers, take
 from solver.pareto import front
 

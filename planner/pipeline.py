@@ -13,8 +13,9 @@ from cost_models.communication import hop_seconds
 from cost_models.schedules.critical_path import critical_path
 from cost_models.schedules.simulate import simulate
 from cost_models.schedules.times import StageTimes
+from planner.layout_costs import LayoutCosts
 from planner.options import Rows, chunk_rows
-from planner.predict import MICRO_BATCH_OUTPUTS, CostModel, LayoutCosts
+from planner.predict import MICRO_BATCH_OUTPUTS, CostModel
 from planner.space import SCHEDULES, take, units
 from solver.assignment import AssignmentProblem, Path
 from solver.chain import ChainProblem
@@ -52,7 +53,7 @@ class Pipeline:
     def hop_s(self) -> Array:
         """Seconds from each pipeline rank to the next, float[pp]."""
         request = self.model.request
-        boundary = float(self.costs.micro_batch["boundary_bytes"][self.index, 0])
+        boundary = float(self.costs.per_micro_batch("boundary_bytes")[self.index])
         return hop_seconds(request.cluster, request.profile, boundary, self.layout["pp_stride"], self.layout["pp"])
 
     @cached_property

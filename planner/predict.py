@@ -2,19 +2,22 @@
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cost_models import communication, kernels, overlap, stage
-from cost_models.columns import evaluate, evaluate_distinct
+from cost_models.columns import distinct, evaluate, evaluate_distinct
 from cost_models.lower import Lowered, lower
 from cost_models.symbols import RECOMPUTE_FLAGS
 from planner.request import PlanRequest
-from planner.space import RECOMPUTE_SETS, ZERO_MODES, take
+from planner.space import RECOMPUTE_SETS
 
-__all__ = ["MICRO_BATCH_OUTPUTS", "OUTPUTS", "TIME_OUTPUTS", "CostModel", "LayoutCosts", "padded_vocab"]
+if TYPE_CHECKING:
+    from planner.layout_costs import LayoutCosts
+
+__all__ = ["MICRO_BATCH_OUTPUTS", "OUTPUTS", "TIME_OUTPUTS", "CostModel", "padded_vocab"]
 
 Array = NDArray[np.float64]
 
@@ -129,102 +132,38 @@ class CostModel:
         costs = self.micro_batch(layouts)
         return np.asarray(sum(costs[f"{unit}_{part}"] for part in MICRO_BATCH_OUTPUTS))
 
-    def exchange(self, layouts: Mapping[str, NDArray[Any]]) -> dict[str, Array]:
-        """Costs of gathering parameters and reducing gradients, and parameters on one rank, for each layout."""
+    def micro_batch_table(self, layouts: Mapping[str, NDArray[Any]]) -> tuple[dict[str, Array], NDArray[np.int64]]:
+        """Costs of one micro-batch, float[distinct, recompute sets] by name, and which distinct row each layout is."""
+        columns, rows = self._with_vocab(layouts), len(layouts["tp"])
+        per_set: list[dict[str, Array]] = []
+        for index, modules in enumerate(RECOMPUTE_SETS):
+            if index not in self.recompute_sets:  # never asked for
+                per_set.append(per_set[0])
+                continue
+            flags = {str(symbol): float(module in modules) for module, symbol in RECOMPUTE_FLAGS.items()}
+            values, which = distinct(self._micro_batch, columns, rows, {**self.constants, **flags})
+            per_set.append(values)
+        return {name: np.stack([values[name] for values in per_set], axis=1) for name in per_set[0]}, which
+
+    def exchange_table(self, layouts: Mapping[str, NDArray[Any]]) -> tuple[dict[str, Array], NDArray[np.int64]]:
+        """Costs of gathering parameters and reducing gradients, and parameters on one rank; and each layout's row."""
         columns = self._with_vocab(layouts)
         columns["dp_shard"] = columns["dp_shard"] * columns["cp"]
         columns["pipelined"] = columns["pp"] > 1
-        return evaluate_distinct(self._exchange, columns, len(columns["tp"]), self.constants)
+        return distinct(self._exchange, columns, len(columns["tp"]), self.constants)
 
     def stages(
-        self, layouts: "LayoutCosts", rows: Mapping[str, NDArray[Any]], outputs: str = "times"
+        self, costs: "LayoutCosts", rows: Mapping[str, NDArray[Any]], outputs: str = "times"
     ) -> dict[str, Array]:
         """Stage costs of each row. A row names `layout` (index), `zero`, `recompute` (indices) and the stage's counts.
 
         `outputs` is a key of OUTPUTS.
         """
         lowered = self._lowered(outputs)
-        values = evaluate(lowered, layouts.gather(lowered.inputs, rows), len(rows["layout"]))
+        values = evaluate(lowered, costs.gather(lowered.inputs, rows), len(rows["layout"]))
         # What overlapping hides is a difference: where all is hidden, rounding can leave a hair below zero.
         return {name: np.maximum(column, 0.0) for name, column in values.items()}
 
     def _with_vocab(self, layouts: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         vocab, multiple = self.request.model.vocab, self.request.recipe.vocab_multiple
         return {**layouts, "padded_vocab": padded_vocab(vocab, multiple, layouts["tp"])}
-
-
-class LayoutCosts:
-    """The dear costs of a table of layouts: one row a layout, one column a recompute set where it matters."""
-
-    def __init__(
-        self,
-        layouts: Mapping[str, NDArray[Any]],
-        micro_batch: Mapping[str, Array],
-        exchange: Mapping[str, Array],
-    ) -> None:
-        self.layouts = layouts
-        self.micro_batch = micro_batch
-        self.exchange = exchange
-
-    @classmethod
-    def of(cls, model: CostModel, layouts: Mapping[str, NDArray[Any]]) -> Self:
-        """The costs of some layouts."""
-        plain = model.micro_batch(layouts)
-        per_set = [
-            model.micro_batch(layouts, index) if index in model.recompute_sets else plain
-            for index in range(len(RECOMPUTE_SETS))
-        ]
-        micro_batch = {name: np.stack([costs[name] for costs in per_set], axis=1) for name in per_set[0]}
-        return cls(layouts, micro_batch, model.exchange(layouts))
-
-    def __len__(self) -> int:
-        return len(self.layouts["pp"])
-
-    def take(self, rows: Any) -> "LayoutCosts":
-        """The costs of some of the layouts."""
-        return LayoutCosts(take(self.layouts, rows), take(self.micro_batch, rows), take(self.exchange, rows))
-
-    def with_columns(self, **columns: NDArray[Any]) -> "LayoutCosts":
-        """The costs of the same layouts, which get more columns."""
-        return LayoutCosts({**self.layouts, **columns}, self.micro_batch, self.exchange)
-
-    @cached_property
-    def unit_s(self) -> dict[str, Array]:
-        """Least seconds of one micro-batch in a layer, the embedding and the head: forward, backward, no recompute."""
-        return {
-            unit: np.sum([self.micro_batch[f"{unit}_{part}"][:, 0] for part in MICRO_BATCH_OUTPUTS], axis=0)
-            for unit in ("layer", "embedding", "head")
-        }
-
-    @cached_property
-    def communicators(self) -> NDArray[Any]:
-        """Process groups of more than one rank that a rank is in."""
-        groups = ("tp", "cp", "ep", "pp", "dp_shard", "dp_replicate", "world")
-        several = [self.layouts[name] > 1 for name in groups]
-        return np.asarray(np.sum(several, axis=0))
-
-    def gather(self, inputs: tuple[str, ...], rows: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-        """The columns that a stage expression reads, for rows that name a layout, a ZeRO mode and a recompute set."""
-        layout, recompute = rows["layout"], rows["recompute"]
-        columns: dict[str, NDArray[Any]] = {}
-        for name in inputs:
-            if name in rows:
-                columns[name] = rows[name]
-            elif name in self.micro_batch:
-                columns[name] = self.micro_batch[name][layout, recompute]
-            elif name in self.exchange:
-                columns[name] = self.exchange[name][layout]
-            elif name in ZERO_MODES:
-                columns[name] = ZERO_MODES[name][rows["zero"]]
-            else:
-                columns[name] = self._layout_column(name)[layout]
-        return columns
-
-    def _layout_column(self, name: str) -> NDArray[Any]:
-        if name == "communicators":
-            return self.communicators
-        if name == "pipelined":
-            return np.asarray(self.layouts["pp"] > 1)
-        if name == "dp_shard":
-            return np.asarray(self.layouts["dp_shard"] * self.layouts["cp"])
-        return np.asarray(self.layouts[name])

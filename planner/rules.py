@@ -137,7 +137,7 @@ RULES: tuple[Rule, ...] = (
             )
         ),
         lambda v: (
-            f"tp*cp_heads must divide heads ({v['heads']}) and kv_heads ({v['kv_heads']}), and cp_heads cp ({v['cp']}), "
+            f"tp*cp_heads must divide heads ({v['heads']}) and kv_heads ({v['kv_heads']}), cp_heads cp ({v['cp']}), "
             f"got tp {v['tp']}, cp_heads {v['cp_heads']}"
         ),
     ),

@@ -18,8 +18,9 @@ from planner.document import PlanDocument
 from planner.errors import Interrupted, LimitReached
 from planner.incumbent import Candidate, Search
 from planner.infeasible import explain_infeasible
+from planner.layout_costs import LayoutCosts
 from planner.pipeline import Pipeline
-from planner.predict import CostModel, LayoutCosts
+from planner.predict import CostModel
 from planner.request import PlanRequest, Progress
 from planner.space import take
 from solver.assignment import Path
@@ -29,7 +30,7 @@ from solver.dynamic_program import minimum_cost
 __all__ = ["plan"]
 
 # Layouts costed together: enough to keep numpy busy, few enough that a better incumbent helps the next ones.
-FIRST_BATCH, LARGEST_BATCH = 8, 64
+FIRST_BATCH, LARGEST_BATCH = 8, 128
 MESHES_AT_ONCE = 64
 # Layouts costed for each micro-batch size on a neighbouring mesh, for an alternative to tell.
 LAYOUTS_NEARBY = 2

@@ -83,7 +83,12 @@ RECOMPUTE_SETS: tuple[tuple[str, ...], ...] = (
     ("full",),
 )
 
+# Sequences at least so long are split over context-parallel ranks in the search.
+CONTEXT_PARALLEL_FROM = 16_384
+
 NOT_SEARCHED = (
+    f"context parallelism where sequences have fewer than {CONTEXT_PARALLEL_FROM:,} tokens",
+    "offload of weights, gradients, optimizer states and activations",
     "tensor parallelism beyond the innermost network tier",
     "shard groups other than all of DP and the most of it that stays inside a network tier",
     "experts with HSDP or with pipeline ranks inside DP",
@@ -124,7 +129,8 @@ def meshes(request: PlanRequest) -> Columns:
     known = known_values(request)
     tp = np.arange(1, _largest_tensor_parallel(cluster) + 1)
     tp = tp[rules.legal({**known, "tp": tp}, *_TENSOR_PARALLEL_RULES)]
-    cp = divisors(max(workload.seq_len // 2, 1), cluster.gpus)
+    splits = workload.seq_len // 2 if workload.seq_len >= CONTEXT_PARALLEL_FROM else 1
+    cp = divisors(splits, cluster.gpus)
     pp = np.arange(1, min(units(request.model), cluster.gpus) + 1)
     dp = divisors(workload.global_batch, cluster.gpus)
     pairs = np.stack([axis.reshape(-1) for axis in np.meshgrid(tp, cp, indexing="ij")])

@@ -17,7 +17,8 @@ from cost_models import schedules
 from cost_models.communication import hop_seconds
 from cost_models.schedules.simulate import simulate
 from cost_models.schedules.times import StageTimes
-from planner.predict import CostModel, LayoutCosts
+from planner.layout_costs import LayoutCosts
+from planner.predict import CostModel
 from planner.request import PlanRequest
 from planner.space import RECOMPUTE_SETS
 
@@ -170,7 +171,7 @@ class BruteForce:
         table = schedules.actions(
             SCHEDULES[layout["schedule"]], layout["pp"], layout["vpp"], layout["num_microbatches"]
         )
-        boundary = float(self.costs.micro_batch["boundary_bytes"][index, 0])
+        boundary = float(self.costs.per_micro_batch("boundary_bytes")[index])
         cluster, profile = self.request.cluster, self.request.profile
         hop_s = hop_seconds(cluster, profile, boundary, layout["pp_stride"], layout["pp"])
         sizes = [len(stage.rows) for stage in stages]

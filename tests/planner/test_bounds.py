@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from planner.bounds import layout_bounds, least_memory, mesh_bounds, window
+from planner.layout_costs import LayoutCosts
 from planner.options import MARGIN, positions, stage_options
-from planner.predict import CostModel, LayoutCosts
+from planner.predict import CostModel
 from planner.space import layouts, meshes
 from tests.oracles.spaces import NO_OVERLAP, SLOW_NETWORK, UNFUSED, Space
 

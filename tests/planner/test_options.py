@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from cost_models import schedules
+from planner.layout_costs import LayoutCosts
 from planner.options import MARGIN, SETTLED, live_counts, positions, stage_options, stage_rows
-from planner.predict import CostModel, LayoutCosts
+from planner.predict import CostModel
 from planner.space import chunk_layers, layouts, meshes
 from tests.oracles.spaces import Space
 

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+from planner.layout_costs import LayoutCosts
 from planner.options import chunk_rows, positions, stage_options
-from planner.predict import MICRO_BATCH_OUTPUTS, OUTPUTS, CostModel, LayoutCosts, padded_vocab
+from planner.predict import MICRO_BATCH_OUTPUTS, OUTPUTS, CostModel, padded_vocab
 from planner.space import layouts, meshes
 from tests.oracles.spaces import NO_OVERLAP, SLOW_NETWORK, UNFUSED, Space
 

@@ -9,8 +9,9 @@ import pytest
 from planner import search
 from planner.document import dumps
 from planner.errors import InfeasibleError
+from planner.layout_costs import LayoutCosts
 from planner.options import positions, stage_rows, with_recompute
-from planner.predict import CostModel, LayoutCosts
+from planner.predict import CostModel
 from planner.request import PlanRequest
 from planner.space import layouts, meshes, take
 from tests.oracles.spaces import NO_OVERLAP, ODD_HEADS, SLOW_NETWORK, Space

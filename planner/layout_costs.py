@@ -1,0 +1,102 @@
+"""The dear costs of a table of layouts, kept once for each distinct row and read through an index."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.predict import MICRO_BATCH_OUTPUTS, CostModel
+from planner.space import ZERO_MODES, take
+
+__all__ = ["LayoutCosts"]
+
+Array = NDArray[np.float64]
+GROUPS = ("tp", "cp", "ep", "pp", "dp_shard", "dp_replicate", "world")
+
+
+@dataclass(frozen=True, eq=False)
+class LayoutCosts:
+    """Layouts and their costs: of one micro-batch by recompute set, and of exchanging states."""
+
+    layouts: Mapping[str, NDArray[Any]]
+    micro_batch: Mapping[str, Array]
+    """float[distinct, recompute sets] by name."""
+    micro_batch_row: NDArray[np.int64]
+    """int[layouts]: the row of `micro_batch` that a layout is."""
+    exchange: Mapping[str, Array]
+    """float[distinct] by name."""
+    exchange_row: NDArray[np.int64]
+    """int[layouts]: the row of `exchange` that a layout is."""
+
+    @classmethod
+    def of(cls, model: CostModel, layouts: Mapping[str, NDArray[Any]]) -> Self:
+        """The costs of some layouts."""
+        return cls(layouts, *model.micro_batch_table(layouts), *model.exchange_table(layouts))
+
+    def __len__(self) -> int:
+        return len(self.layouts["pp"])
+
+    def take(self, rows: Any) -> "LayoutCosts":
+        """The costs of some of the layouts."""
+        layouts = take(self.layouts, rows)
+        return LayoutCosts(
+            layouts, self.micro_batch, self.micro_batch_row[rows], self.exchange, self.exchange_row[rows]
+        )
+
+    def with_columns(self, **columns: NDArray[Any]) -> "LayoutCosts":
+        """The costs of the same layouts, which get more columns."""
+        layouts = {**self.layouts, **columns}
+        return LayoutCosts(layouts, self.micro_batch, self.micro_batch_row, self.exchange, self.exchange_row)
+
+    def per_micro_batch(self, name: str, recompute: Any = 0) -> Array:
+        """A cost of one micro-batch for each layout, float[layouts] (or float[layouts, sets] for several sets)."""
+        return np.asarray(self.micro_batch[name][:, recompute][self.micro_batch_row])
+
+    def per_exchange(self, name: str) -> Array:
+        """A cost of exchanging states, or a number of parameters, for each layout."""
+        return np.asarray(self.exchange[name][self.exchange_row])
+
+    @cached_property
+    def unit_s(self) -> dict[str, Array]:
+        """Least seconds of one micro-batch in a layer, the embedding and the head: forward, backward, no recompute."""
+        units = ("layer", "embedding", "head")
+        distinct = {
+            unit: np.sum([self.micro_batch[f"{unit}_{part}"][:, 0] for part in MICRO_BATCH_OUTPUTS], axis=0)
+            for unit in units
+        }
+        return {unit: seconds[self.micro_batch_row] for unit, seconds in distinct.items()}
+
+    @cached_property
+    def communicators(self) -> NDArray[Any]:
+        """Process groups of more than one rank that a rank is in."""
+        return np.asarray(np.sum([self.layouts[name] > 1 for name in GROUPS], axis=0))
+
+    def gather(self, inputs: tuple[str, ...], rows: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        """The columns that a stage expression reads, for rows that name a layout, a ZeRO mode and a recompute set."""
+        layout, recompute = rows["layout"], rows["recompute"]
+        micro_batch, exchange = self.micro_batch_row[layout], self.exchange_row[layout]
+        columns: dict[str, NDArray[Any]] = {}
+        for name in inputs:
+            if name in rows:
+                columns[name] = rows[name]
+            elif name in self.micro_batch:
+                columns[name] = self.micro_batch[name][micro_batch, recompute]
+            elif name in self.exchange:
+                columns[name] = self.exchange[name][exchange]
+            elif name in ZERO_MODES:
+                columns[name] = ZERO_MODES[name][rows["zero"]]
+            else:
+                columns[name] = self._layout_column(name)[layout]
+        return columns
+
+    def _layout_column(self, name: str) -> NDArray[Any]:
+        if name == "communicators":
+            return self.communicators
+        if name == "pipelined":
+            return np.asarray(self.layouts["pp"] > 1)
+        if name == "dp_shard":
+            return np.asarray(self.layouts["dp_shard"] * self.layouts["cp"])
+        return np.asarray(self.layouts[name])

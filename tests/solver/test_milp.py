@@ -155,6 +155,15 @@ def test_back_end_is_loaded_on_use_only() -> None:
     assert subprocess.run([sys.executable, "-c", script], check=False, timeout=60).returncode == 0
 
 
+def test_options_are_in_effect() -> None:
+    """PuLP drops options that HiGHS does not know in silence: each one asked for is the one that HiGHS used."""
+    model = AssignmentModel(chain_assignment(balanced_chain(0, stages=2, rows=20, total_units=8)))
+    model.solve(relative_gap=0.0, seconds=50.0)
+    names = ["mip_rel_gap", "mip_abs_gap", "threads", "parallel", "mip_allow_restart", "time_limit", "output_flag"]
+    used = [model._pulp.solverModel.getOptionValue(name)[1] for name in names]
+    assert used == [0.0, 0.0, 1, "off", False, 50.0, False]
+
+
 def test_failures_of_the_back_end_are_translated(monkeypatch: pytest.MonkeyPatch) -> None:
     """An error of PuLP comes out as one of this package, with its text."""
 

@@ -12,6 +12,7 @@ from cost_models import symbols as sym
 from cost_models.blocks import (
     ACTIVATION_BYTES,
     MASK_BYTES,
+    ZERO,
     Block,
     Operator,
     Tensor,
@@ -19,6 +20,7 @@ from cost_models.blocks import (
     leave_tensor_parallel,
     linear,
     norm,
+    norm_vectors,
     residual,
     tokens,
 )
@@ -28,6 +30,7 @@ from cost_models.operators import (
     at_least,
     attention_backward_s,
     attention_forward_s,
+    ceiling,
     elementwise_s,
     exposed_s,
     gemm_forward_s,
@@ -61,7 +64,7 @@ def attention_block(model: ModelSpec, recipe: FrameworkRecipe, window: int) -> B
         enter_tensor_parallel("attention", gemm_input_grad_s(tokens, sym.hidden, _input_width(model))),
         *projections,
         *_context_exchange(model),
-        _core_attention(model, recipe, window),
+        *_core_attention(model, recipe, window),
         linear("output projection", width, sym.hidden, bias=model.attention_output_bias, row_parallel=True),
         leave_tensor_parallel("attention"),
         residual("attention residual", recipe),
@@ -111,7 +114,7 @@ def _query_key_norm(model: ModelSpec, query: Expr, key: Expr) -> Operator:
         "query-key norm",
         elementwise_s(2 * size),
         elementwise_s(3 * size),
-        parameters=2 * sym.head_dim if model.qk_norm == "head" else query + key,
+        parameters=norm_vectors(model) * (2 * sym.head_dim if model.qk_norm == "head" else query + key),
         saved=(Tensor("query and key before their norm", size, ("norm",)),),
         modules=("norm",),
         kernels=2,
@@ -137,7 +140,7 @@ def _latent(model: ModelSpec) -> Block:
             bias=False,
             saved=_latent_saved("query", sym.query_rank),
         ),
-        _latent_norm("query", sym.query_rank),
+        _latent_norm("query", model, sym.query_rank),
     )
     return (
         *(down if ranked else ()),
@@ -148,7 +151,7 @@ def _latent(model: ModelSpec) -> Block:
             bias=False,
             saved=_latent_saved("key-value", sym.kv_rank + sym.rope_head_dim),
         ),
-        _latent_norm("key-value", sym.kv_rank),
+        _latent_norm("key-value", model, sym.kv_rank),
         linear("query up projection", query_input, local_heads * query_key, bias=False, modules=up),
         linear(
             "key-value up projection",
@@ -166,21 +169,21 @@ def _latent_saved(name: str, width: Expr) -> tuple[Tensor, ...]:
     return (Tensor(f"{name} latent", ACTIVATION_BYTES * tokens * width),)
 
 
-def _latent_norm(name: str, width: Expr) -> Operator:
+def _latent_norm(name: str, model: ModelSpec, width: Expr) -> Operator:
     size = ACTIVATION_BYTES * tokens * width
     saved = (Tensor(f"{name} latent after its norm", size, ("norm",)),)
     return Operator(
         f"{name} latent norm",
         elementwise_s(2 * size),
         elementwise_s(3 * size),
-        parameters=width,
+        parameters=norm_vectors(model) * width,
         saved=saved,
         modules=("norm",),
     )
 
 
 def _context_exchange(model: ModelSpec) -> Block:
-    """What context-parallel ranks exchange around the core attention, beside what a ring hides behind it."""
+    """What context-parallel ranks exchange before and after the core attention."""
     heads_width = sym.heads * _head_dims(model)[0] / sym.tp + _key_value_width(model) + _value_width(model)
     switched = ACTIVATION_BYTES * tokens * heads_width  # query, key, value in; output back
     switch = all_to_all_s(switched, sym.cp_heads, sym.tp)
@@ -212,21 +215,26 @@ def _attention_sizes(model: ModelSpec, window: int) -> tuple[Expr, ...]:
     """Batch, heads, queries, keys and head width of a rank's core attention, as its operators take them.
 
     The operator counts queries * keys / 2 causal pairs. With head and tail chunks paired, each context-parallel rank
-    does an equal share; a window of w tokens leaves s*w - w*w/2 pairs of a sequence.
+    does an equal share; a window of w tokens leaves s*w - w*w/2 pairs of a sequence, chunks of w half a square each.
     """
     query_key, value = _head_dims(model)
     keys = sym.seq_len
-    if window:
+    if window and model.window_kind == "chunked":
+        whole = -ceiling(-sym.seq_len / window)
+        rest = sym.seq_len - whole * window
+        keys = (whole * window * window + rest * rest) / sym.seq_len
+    elif window:
         seen = minimum(window, sym.seq_len)
         keys = 2 * seen - seen * seen / sym.seq_len
     queries = sym.seq_len * sym.cp_heads / sym.cp
     return sym.micro_batch_size, sym.heads / (sym.tp * sym.cp_heads), queries, keys, (query_key + value) / 2
 
 
-def _core_attention(model: ModelSpec, recipe: FrameworkRecipe, window: int) -> Operator:
+def _core_attention(model: ModelSpec, recipe: FrameworkRecipe, window: int) -> Block:
     output = Tensor("attention output", ACTIVATION_BYTES * tokens * _value_width(model))
     if not recipe.flash_attention:
-        return _unfused_attention(model, recipe, output)
+        core = _unfused_attention(model, recipe, output)
+        return core, _ring(model, core)
     uneven = 1 + (sym.document_mask_imbalance - 1) * at_least(sym.cp, 2)
     # A ring attends to the keys of one rank at a time: as much work in shorter kernels.
     steps = 1 + sym.cp_ring * (ring_ranks - 1)
@@ -235,15 +243,34 @@ def _core_attention(model: ModelSpec, recipe: FrameworkRecipe, window: int) -> O
         uneven * steps * seconds(batch, heads, queries, keys / steps, width)
         for seconds in (attention_forward_s, attention_backward_s)
     )
-    passed = all_gather_s(key_value_bytes(model) / sym.cp_heads, ring_ranks, sym.tp * sym.cp_heads)
-    return Operator(
+    core = Operator(
         "core attention",
-        forward + exposed_s(forward, sym.cp_ring * passed),
-        # Keys and values go round once more; their gradients, in fp32, go round with them.
-        backward + exposed_s(backward, sym.cp_ring * (1 + FP32_BYTES / ACTIVATION_BYTES) * passed),
+        forward,
+        backward,
+        parameters=_sinks(model),
         saved=(output,),
         modules=("core_attention",),
+        kernels=steps,
     )
+    return core, _ring(model, core)
+
+
+def _ring(model: ModelSpec, core: Operator) -> Operator:
+    """What the core attention cannot hide of keys and values that go round a ring beside it."""
+    passed = all_gather_s(key_value_bytes(model) / sym.cp_heads, ring_ranks, sym.tp * sym.cp_heads)
+    return Operator(
+        "key-value ring",
+        exposed_s(core.forward_s, sym.cp_ring * passed),
+        # Keys and values go round once more; their gradients, in fp32, go round with them.
+        exposed_s(core.input_grad_s, sym.cp_ring * (1 + FP32_BYTES / ACTIVATION_BYTES) * passed),
+        kernels=sym.cp_ring * (ring_ranks - 1),
+        communication="context_parallel",
+        modules=("core_attention",),
+    )
+
+
+def _sinks(model: ModelSpec) -> Expr:
+    return sym.heads / sym.tp if model.attention_sinks else ZERO
 
 
 def _unfused_attention(model: ModelSpec, recipe: FrameworkRecipe, output: Tensor) -> Operator:
@@ -261,6 +288,7 @@ def _unfused_attention(model: ModelSpec, recipe: FrameworkRecipe, output: Tensor
         "core attention",
         products + elementwise_s(forward_bytes * attention_scores),
         2 * products + elementwise_s(backward_bytes * attention_scores),
+        parameters=_sinks(model),
         saved=(output, Tensor("attention scores", kept * attention_scores, ("core_attention",))),
         modules=("core_attention",),
         kernels=kernels,

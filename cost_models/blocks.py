@@ -35,6 +35,7 @@ __all__ = [
     "leave_tensor_parallel",
     "linear",
     "norm",
+    "norm_vectors",
     "residual",
     "residual_bytes",
     "sequence_shard",
@@ -90,15 +91,19 @@ Block = tuple[Operator, ...]
 def norm(name: str, model: ModelSpec, input_name: str) -> Operator:
     """A norm with its input (the residual stream, never freed by a selective set) and its output."""
     local_bytes = residual_bytes / sequence_shard
-    vectors = 2 if model.norm == "layernorm" else 1
     return Operator(
         name,
         elementwise_s(2 * local_bytes),
         elementwise_s(3 * local_bytes),
-        parameters=vectors * sym.hidden,
+        parameters=norm_vectors(model) * sym.hidden,
         saved=(Tensor(input_name, local_bytes), Tensor(f"{name} output", local_bytes, ("norm",))),
         modules=("norm",),
     )
+
+
+def norm_vectors(model: ModelSpec) -> int:
+    """Parameters of a norm for each element that it norms: a weight, and a bias in a layer norm."""
+    return 2 if model.norm == "layernorm" else 1
 
 
 def linear(

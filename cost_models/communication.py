@@ -87,7 +87,7 @@ def _exchange(
     `together` copies of a token that go to one inner domain travel as one; infinity: every copy by itself. Spread at
     random over D domains, K copies reach D (1 - (1 - 1/D)^K) of them.
     """
-    ranks = np.asarray(ranks, dtype=np.float64)
+    ranks, together = np.asarray(ranks, dtype=np.float64), np.asarray(together, dtype=np.float64)
     inside: Array = np.ones(())
     transfer: Array | float = 0.0
     latency: Array | float = 0.0

@@ -74,16 +74,16 @@ def forward_s(model: ModelSpec, recipe: FrameworkRecipe, *, offload: bool = Fals
     gathers = sym.shard_weights * sym.reshard
 
     def of_unit(unit: str, recomputed: bool) -> Expr:
-        copied_out = _copied(to_host_s, away["activations"] * _kept(unit, recomputed))
+        share = _share(model, unit)
         return _beside(
             recipe.overlap_parameter_gather,
             sym.PARTS[f"{unit}_forward_s"],
-            gathers * sym.PARTS[f"{unit}_gather_s"],
-            _weights_in(unit, recipe, away),
-            copied_out,
+            gathers * share * sym.PARTS[f"{unit}_gather_s"],
+            _weights_in(unit, recipe, share * away["weights"]),
+            _copied(to_host_s, away["activations"] * _kept(unit, recomputed)),
         )
 
-    return _over_units(model, of_unit)
+    return _over_units(of_unit)
 
 
 def backward_s(model: ModelSpec, recipe: FrameworkRecipe, *, offload: bool = False) -> Expr:
@@ -94,18 +94,19 @@ def backward_s(model: ModelSpec, recipe: FrameworkRecipe, *, offload: bool = Fal
     away = fractions(offload)
 
     def of_unit(unit: str, recomputed: bool) -> Expr:
-        gather = sym.shard_weights * sym.reshard * sym.PARTS[f"{unit}_gather_s"]
-        reduce = sym.shard_gradients * sym.PARTS[f"{unit}_reduce_s"]
+        share = _share(model, unit)
+        gather = sym.shard_weights * sym.reshard * share * sym.PARTS[f"{unit}_gather_s"]
+        reduce = sym.shard_gradients * share * sym.PARTS[f"{unit}_reduce_s"]
         compute = _backward(unit) + (sym.PARTS[f"{unit}_recompute_s"] if recomputed else 0)
-        gradients = away["gradients"] * _owned_bytes(unit, recipe.gradient_bytes, sym.shard_gradients)
-        copied_in = _weights_in(unit, recipe, away) + _copied(from_host_s, gradients)
+        gradients = share * away["gradients"] * _owned_bytes(unit, recipe.gradient_bytes, sym.shard_gradients)
+        copied_in = _weights_in(unit, recipe, share * away["weights"]) + _copied(from_host_s, gradients)
         copied_in += _copied(from_host_s, away["activations"] * _kept(unit, recomputed))
         copied_out = _copied(to_host_s, gradients)
         hidden = (reduce if recipe.overlap_gradient_reduce else 0) + (gather if recipe.overlap_parameter_gather else 0)
         waited = (0 if recipe.overlap_gradient_reduce else reduce) + (0 if recipe.overlap_parameter_gather else gather)
         return waited + _beside(True, compute, hidden, copied_in, copied_out)
 
-    return _over_units(model, of_unit)
+    return _over_units(of_unit)
 
 
 def first_s(model: ModelSpec, recipe: FrameworkRecipe, *, offload: bool = False) -> Expr:
@@ -117,27 +118,30 @@ def first_s(model: ModelSpec, recipe: FrameworkRecipe, *, offload: bool = False)
     something.
     """
     overlaps = recipe.overlap_parameter_gather
-    gather = {unit: sym.PARTS[f"{unit}_gather_s"] for unit in sym.HELD}
+    gather = {unit: _share(model, unit) * sym.PARTS[f"{unit}_gather_s"] for unit in sym.HELD}
     lookup_s, layer_s = sym.PARTS["embedding_forward_s"], sym.PARTS["layer_forward_s"]
     once = sym.has_embedding * gather["embedding"] + _beside(overlaps, sym.has_embedding * lookup_s, gather["layer"])
     once += maximum(sym.layers - 1, 0) * _beside(overlaps, layer_s, gather["layer"])
-    once += _exchanged(model)["head"] * _beside(overlaps, layer_s, gather["head"])
+    once += sym.has_head * _beside(overlaps, layer_s, gather["head"])
     hidden = sym.has_embedding * (gather["embedding"] - _beside(overlaps, lookup_s, gather["embedding"]))
     hidden += (1 - sym.has_embedding) * (gather["layer"] - _beside(overlaps, layer_s, gather["layer"]))
     gathers = sym.shard_optimizer if overlaps else sym.shard_weights
     reshards = sym.shard_weights * sym.reshard
-    return (gathers - reshards) * once + reshards * hidden + _weights_in("layer", recipe, fractions(offload))
+    return (gathers - reshards) * once + reshards * hidden + _weights_in("layer", recipe, fractions(offload)["weights"])
 
 
 def last_s(model: ModelSpec, recipe: FrameworkRecipe) -> Expr:
     """Seconds after a stage's last backward, or added to it, by reducing gradients: the mirror image of `first_s`."""
-    exchanged, overlaps, sharded = _exchanged(model), recipe.overlap_gradient_reduce, sym.shard_optimizer
-    scattered = {unit: sym.PARTS[f"{unit}_reduce_s"] for unit in sym.HELD}
-    reduce = {unit: sharded * scattered[unit] + (1 - sharded) * sym.PARTS[f"{unit}_all_reduce_s"] for unit in sym.HELD}
+    overlaps, sharded = recipe.overlap_gradient_reduce, sym.shard_optimizer
+    scattered, whole = (
+        {unit: _share(model, unit) * sym.PARTS[f"{unit}_{cost}"] for unit in sym.HELD}
+        for cost in ("reduce_s", "all_reduce_s")
+    )
+    reduce = {unit: sharded * scattered[unit] + (1 - sharded) * whole[unit] for unit in sym.HELD}
     scatter_s, layer_s = _backward("embedding"), _backward("layer")
     once = sym.has_embedding * reduce["embedding"] + _beside(overlaps, sym.has_embedding * scatter_s, reduce["layer"])
     once += maximum(sym.layers - 1, 0) * _beside(overlaps, layer_s, reduce["layer"])
-    once += exchanged["head"] * _beside(overlaps, layer_s, reduce["head"])
+    once += sym.has_head * _beside(overlaps, layer_s, reduce["head"])
     hidden = sym.has_embedding * (scattered["embedding"] - _beside(overlaps, scatter_s, scattered["embedding"]))
     hidden += (1 - sym.has_embedding) * (scattered["layer"] - _beside(overlaps, layer_s, scattered["layer"]))
     return (1 - sym.shard_gradients) * once + sym.shard_gradients * hidden
@@ -158,28 +162,29 @@ def global_s(model: ModelSpec, recipe: FrameworkRecipe, *, offload: bool = False
     seconds += _copied(from_host_s, recipe.weight_bytes * on_host)
     seconds += sym.PARTS["gradient_norm_reduce_s"] + sym.PARTS["tied_reduce_s"]
     if not recipe.overlap_parameter_gather:
-        gathered = sum(count * sym.PARTS[f"{unit}_gather_s"] for unit, count in _exchanged(model).items())
+        gathered = sum(count * _share(model, unit) * sym.PARTS[f"{unit}_gather_s"] for unit, count in sym.HELD.items())
         seconds += sym.shard_optimizer * (1 - sym.shard_weights) * gathered
     return seconds
 
 
-def _exchanged(model: ModelSpec) -> dict[str, Expr]:
-    """What a stage holds of each unit when states are exchanged: a tied matrix, held at both ends, once.
+def _share(model: ModelSpec, unit: str) -> Expr:
+    """The part of a unit's states that is exchanged with it: a tied matrix, held at both ends, once.
 
-    It goes with the embedding, where its gradient is complete; the final norm that is left of the head costs nothing
-    beside it.
+    It goes with the embedding, where its gradient is complete; the head keeps its norm and its layers.
     """
-    once = 1 - sym.has_embedding if model.tie_embeddings else 1
-    return {**sym.HELD, "head": sym.has_head * once}
+    if unit != "head" or not model.tie_embeddings:
+        return 1
+    total = sym.PARTS["head_parameters"] + sym.PARTS["head_expert_parameters"]
+    return 1 - sym.has_embedding * sym.PARTS["shared_parameters"] / total
 
 
-def _over_units(model: ModelSpec, of_unit: Any) -> Expr:
-    """A cost of every unit that a stage exchanges, of those recomputed and those not."""
+def _over_units(of_unit: Any) -> Expr:
+    """A cost of every unit that a stage holds, of those recomputed and those not."""
     plain = sym.layers - sym.recompute_layers
     total = plain * of_unit("layer", False) + sym.recompute_layers * of_unit("layer", True)
     for unit in ("embedding", "head"):
         held = (1 - sym.recompute_ends) * of_unit(unit, False) + sym.recompute_ends * of_unit(unit, True)
-        total += _exchanged(model)[unit] * held
+        total += sym.HELD[unit] * held
     return total
 
 
@@ -203,8 +208,8 @@ def _owned_bytes(unit: str, bytes_per_parameter: float, flag: Expr) -> Expr:
     return bytes_per_parameter * owned_parameters(dense, expert, flag)
 
 
-def _weights_in(unit: str, recipe: FrameworkRecipe, away: dict[str, Expr]) -> Expr:
-    return _copied(from_host_s, away["weights"] * _owned_bytes(unit, recipe.weight_bytes, sym.shard_weights))
+def _weights_in(unit: str, recipe: FrameworkRecipe, away: Expr) -> Expr:
+    return _copied(from_host_s, away * _owned_bytes(unit, recipe.weight_bytes, sym.shard_weights))
 
 
 def _kept(unit: str, recomputed: bool) -> Expr:

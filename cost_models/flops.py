@@ -17,21 +17,25 @@ def model_flops(model: ModelSpec, workload: WorkloadSpec, *, causal: bool = True
     """FLOPs of one step over the whole job; `causal` counts half of the attention scores.
 
     PaLM (Chowdhery et al. 2022), appendix B: 6 N + 12 L H Q T a token, N without look-up tables, norms and biases; of
-    routed experts those that a token is sent to. A window of w tokens leaves s*w - w*w/2 causal pairs of a sequence.
+    routed experts those that a token is sent to. A window of w tokens leaves s*w - w*w/2 causal pairs of a sequence,
+    chunks of w tokens half a square each.
     """
     kinds = (*model.layer_kinds, *(model.mtp_kind,) * model.mtp_layers)
     matrices = sum(_layer_matrices(model, kind) for kind in kinds) + model.mtp_layers * 2 * model.hidden**2
     per_token = 2.0 * (matrices + (1 + model.mtp_layers) * model.hidden * model.vocab)
     value_dim = model.mla.value_head_dim if model.mla else model.head_dim
-    keys = sum(_keys(workload.seq_len, kind.window) for kind in kinds)
+    keys = sum(_keys(model, workload.seq_len, kind.window) for kind in kinds)
     scores = 2.0 * model.heads * (model.head_dim + value_dim) * keys
     if causal:
         scores /= 2.0
     return FORWARD_AND_BACKWARD * workload.tokens * (per_token + scores)
 
 
-def _keys(seq_len: int, window: int) -> float:
+def _keys(model: ModelSpec, seq_len: int, window: int) -> float:
     """Keys that a query meets, twice the causal mean: the whole sequence without a window."""
+    if window and model.window_kind == "chunked":
+        chunks, rest = divmod(seq_len, window)
+        return (chunks * window**2 + rest**2) / seq_len
     seen = min(window, seq_len) if window else seq_len
     return 2.0 * seen - seen * seen / seq_len
 

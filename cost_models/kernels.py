@@ -44,17 +44,20 @@ def _gemm(gpu: GpuSpec, profile: HardwareProfile, recipe: FrameworkRecipe, dtype
     operand = OPERAND_BYTES[dtype]
     accumulator = 2 * recipe.gradient_bytes  # the weight gradient is read, added to and written
 
+    def roofline(multiplied: Array, traffic: Array) -> Array:
+        return np.maximum(2.0 * multiplied / rate, traffic / bandwidth) + constants.launch_s
+
     def seconds(rows: Array, columns: Array, inner: Array, output_bytes: float = OUTPUT_BYTES) -> Array:
-        flops = 2.0 * rows * columns * inner
         traffic = operand * (rows * inner + inner * columns) + output_bytes * rows * columns
-        return np.maximum(flops / rate, traffic / bandwidth) + constants.launch_s
+        return roofline(1.0 * rows * columns * inner, traffic)
 
     def grouped(rows: Array, columns: Array, inner: Array, groups: Array) -> Array:
-        return seconds(_in_tiles(rows, groups), columns, inner) + (groups - 1.0) * inner * columns * operand / bandwidth
+        traffic = operand * (rows * inner + groups * inner * columns) + OUTPUT_BYTES * rows * columns
+        return roofline(_in_tiles(rows, groups) * columns * inner, traffic)
 
     def grouped_weight_grad(rows: Array, columns: Array, inner: Array, groups: Array) -> Array:
-        more_outputs = (groups - 1.0) * rows * columns * accumulator / bandwidth
-        return seconds(rows, columns, _in_tiles(inner, groups), accumulator) + more_outputs
+        traffic = operand * (rows * inner + inner * columns) + accumulator * groups * rows * columns
+        return roofline(1.0 * rows * columns * _in_tiles(inner, groups), traffic)
 
     return {
         "gemm_forward_s": seconds,

@@ -88,6 +88,8 @@ def layer(model: ModelSpec, recipe: FrameworkRecipe, kind: LayerKind) -> Block:
     block = (*attention_block(model, recipe, kind.window), *mlp)
     if model.norm_placement == "both":
         block = (*block, _output_norm("attention output norm", model), _output_norm("MLP output norm", model))
+    if model.norm_placement == "after":
+        block = tuple(_on_output(operator) for operator in block)
     return _one_residual(block, model) if model.parallel_block else block
 
 
@@ -107,6 +109,17 @@ def _output_norm(name: str, model: ModelSpec) -> Operator:
     """A norm on the output of a half layer: it keeps its input, which nothing else needs."""
     plain = norm(name, model, f"{name} input")
     return replace(plain, saved=plain.saved[:1])
+
+
+def _on_output(operator: Operator) -> Operator:
+    """An operator of a layer whose norms stand on outputs: nothing frees what a norm hands to the residual stream.
+
+    A layer then keeps what its halves read and what its norms read, as many tensors as with norms on the inputs.
+    """
+    if operator.name not in ("input norm", "post-attention norm"):
+        return operator
+    saved = tuple(replace(tensor, freed_by=()) for tensor in operator.saved)
+    return replace(operator, saved=saved, modules=())
 
 
 def _embedding(model: ModelSpec, recipe: FrameworkRecipe) -> Block:

@@ -65,6 +65,7 @@ def expert_block(model: ModelSpec, recipe: FrameworkRecipe) -> Block:
     return (
         norm("post-attention norm", model, "MLP residual"),
         *(shared if model.moe and model.moe.shared_ffn else ()),
+        *((_shared_gate(),) if model.moe and model.moe.shared_expert_gate else ()),
         *_router(bool(model.moe and model.moe.router_bias)),
         _dispatch("dispatch"),
         *_experts(model),
@@ -85,6 +86,21 @@ def _matrices(name: str, model: ModelSpec, width: Expr, modules: tuple[str, ...]
         _activation(name, tokens, inner, matrices, modules),
         linear(f"{name} down", inner, sym.hidden, bias=model.mlp_bias, row_parallel=True, modules=modules),
         leave_tensor_parallel(name, modules),
+    )
+
+
+def _shared_gate() -> Operator:
+    """A learned logit for each token scales the shared experts' output, which is kept for the logit's gradient."""
+    size = ACTIVATION_BYTES * routed_tokens * sym.hidden
+    modules = ("shared_experts",)
+    return Operator(
+        "shared expert gate",
+        elementwise_s(3 * size),
+        elementwise_s(5 * size),
+        parameters=sym.hidden,
+        saved=(Tensor("shared expert output", size, modules),),
+        modules=modules,
+        kernels=3,
     )
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from planner.layout_costs import LayoutCosts
 from planner.options import FULL, Rows, stage_rows, with_recompute
 from planner.predict import MICRO_BATCH_OUTPUTS, CostModel
-from planner.space import ZERO_MODES, Columns, context_forms, divisors, expert_forms, units
+from planner.space import OFFLOADS, ZERO_MODES, Columns, context_forms, divisors, expert_forms, units
 
 __all__ = ["even_budget_s", "layout_bounds", "least_memory", "mesh_bounds", "option_bounds", "window"]
 
@@ -189,7 +189,7 @@ def least_memory(model: CostModel, costs: LayoutCosts, outputs: str = "device") 
 
     Some stage holds an even share of the layers or more; it is costed at the position that keeps least alive, without
     the ends of the model unless there is one stage only, with every sharding of states, all or nothing recomputed.
-    What a selective set keeps and restores lies between those two.
+    What a selective set keeps and restores lies between those two, and what offload leaves between all and nothing.
     """
     rows = _even_stage(model, costs.layouts)
     trials = []
@@ -197,6 +197,9 @@ def least_memory(model: CostModel, costs: LayoutCosts, outputs: str = "device") 
         for recompute, share in ((0, 0), (FULL, 1)):
             trial = with_recompute({**rows, "zero": np.full(len(costs), zero)}, recompute, share * rows["layers"])
             trials.append(model.stages(costs, trial, outputs))
+            if model.offload:
+                gone = {name: np.ones(len(costs)) for name in OFFLOADS}
+                trials.append(model.stages(costs, {**trial, **gone}, outputs))
     best = np.argmin([values["device_bytes"] for values in trials], axis=0)
     index = np.arange(len(best))
     return {name: np.stack([values[name] for values in trials])[best, index] for name in trials[0]}

@@ -250,6 +250,7 @@ def _assumptions(search: Search) -> tuple[str, ...]:
     return (
         f"Seconds rest on the constants of the {profile.name} profile in roofline form, not on measured tables: "
         f"the step time is given with a band of {TIME_BAND:.0%} either way.",
+        *(("Nothing fits in the GPUs' memory alone: the host's is used too.",) if search.model.offload else ()),
         f"A plan fits when its predicted memory leaves {MARGIN:.0%} of it to spare.",
         f"Of {search.layouts:,} layouts on promising meshes, {above:,} cannot beat the plan by the gap and {over:,} do "
         "not fit.",

@@ -11,6 +11,7 @@ from planner.document import MEMORY_CAUSES
 from planner.errors import InfeasibleError
 from planner.incumbent import Search
 from planner.layout_costs import LayoutCosts
+from planner.offload import host_share_bytes
 from planner.options import FULL, MARGIN, stage_rows, with_recompute
 from planner.predict import CostModel
 from planner.request import PlanRequest
@@ -40,6 +41,7 @@ def explain_infeasible(search: Search) -> InfeasibleError:
         f"{format_bytes(needed - capacity)} too much",
         f"that layout: {degrees}, ZeRO-{row['zero_stage']}, layers split evenly, "
         f"{'every layer' if row['recompute'] == FULL else 'nothing'} recomputed; of the stage: {filled}",
+        f"with {format_bytes(host_share_bytes(request))} of host memory a GPU, offload does not make it fit either",
         f"not searched: {'; '.join(space.NOT_SEARCHED)}",
     )
 

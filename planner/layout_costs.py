@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.predict import MICRO_BATCH_OUTPUTS, CostModel
-from planner.space import ZERO_MODES, take
+from planner.space import OFFLOADS, ZERO_MODES, take
 
 __all__ = ["LayoutCosts"]
 
@@ -86,6 +86,8 @@ class LayoutCosts:
                 columns[name] = self.micro_batch[name][micro_batch, recompute]
             elif name in self.exchange:
                 columns[name] = self.exchange[name][exchange]
+            elif name in OFFLOADS:  # rows that say nothing of offload keep everything on the device
+                columns[name] = np.zeros(())
             elif name in ZERO_MODES:
                 columns[name] = ZERO_MODES[name][rows["zero"]]
             else:

@@ -5,7 +5,7 @@ kept, and of the sets those that are fastest in some chunk. What is left per (la
 front over the seconds of every kind of chunk.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from cost_models import schedules
 from cost_models.schedules.live import live_history
 from planner.layout_costs import LayoutCosts
+from planner.offload import kept_on_device, offloaded
 from planner.predict import MICRO_BATCH_OUTPUTS, CostModel
 from planner.space import RECOMPUTE_SETS, SCHEDULES, ZERO_MODES, chunk_layers, take
 from solver.pareto import front
@@ -152,10 +153,27 @@ def stage_options(model: CostModel, costs: LayoutCosts, rows: Rows) -> Rows:
         found.append({**take(trial, fits), "origin": pending[fits]})
         if recompute == 0:  # where nothing needs to be recomputed, nothing else is worth a look
             pending = pending[~fits]
-    candidates = {name: np.concatenate([part[name] for part in found]) for name in found[0]}
+    candidates = _joined(found)
     candidates |= model.stages(costs, candidates, "times")
     candidates = take(candidates, _fastest_sets(candidates))
+    if model.offload:
+        unfitting = np.setdiff1d(np.arange(len(rows["layout"])), np.concatenate([part["origin"] for part in found]))
+        candidates = _joined([kept_on_device(candidates), _offloaded(model, costs, take(rows, unfitting), capacity)])
     return _non_dominated(candidates | _chunk_seconds(model, costs, candidates))
+
+
+def _joined(parts: Sequence[Rows]) -> Rows:
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def _offloaded(model: CostModel, costs: LayoutCosts, rows: Rows, capacity: float) -> Rows:
+    """The rows with what must be offloaded for them to fit, recomputing nothing or every layer, with their seconds."""
+    whole = rows["chunk_layers"] + (rows["wide_chunks"] > 0)
+    parts = [kept_on_device(take(with_recompute(rows, 0, 0 * whole), [])) | {"device_bytes": np.empty(0)}]
+    for recompute, layers in ((0, 0 * whole), (FULL, whole)):
+        parts += [part for part, _ in offloaded(model, costs, with_recompute(rows, recompute, layers), capacity)]
+    candidates = _joined([{**part, "origin": np.zeros(len(part["layout"]), dtype=np.int64)} for part in parts])
+    return candidates | model.stages(costs, candidates, "times")
 
 
 def _with_zero_modes(layouts: Mapping[str, NDArray[Any]], rows: Rows) -> Rows:

@@ -42,7 +42,19 @@ def plan(request: PlanRequest, progress: Callable[[Progress], None] | None = Non
     Raises InfeasibleError when nothing fits, LimitReached at `request.time_limit_s` and Interrupted on Ctrl-C, both
     with the best plan so far.
     """
-    search = Search(CostModel(request), progress)
+    search = searched(Search(CostModel(request), progress))
+    if search.best is None:  # nothing fits in the GPUs' memory: with the host's, something may
+        search = searched(Search(CostModel(request, offload=True), progress))
+    if search.best is None:
+        raise explain_infeasible(search)
+    if search.limit_reached and not search.proven:
+        message = f"the time limit of {request.time_limit_s:g} s was reached"
+        raise LimitReached(compose.document(search), message)
+    return compose.document(search)
+
+
+def searched(search: Search) -> Search:
+    """The search, after everything that could hold the fastest plan was looked at."""
     try:
         seed(search)
         for costs in best_first(search):
@@ -55,12 +67,7 @@ def plan(request: PlanRequest, progress: Callable[[Progress], None] | None = Non
         neighbours(search)
     except KeyboardInterrupt:
         raise Interrupted(compose.document(search) if search.best else None) from None
-    if search.best is None:
-        raise explain_infeasible(search)
-    if search.limit_reached and not search.proven:
-        message = f"the time limit of {request.time_limit_s:g} s was reached"
-        raise LimitReached(compose.document(search), message)
-    return compose.document(search)
+    return search
 
 
 def seed(search: Search) -> None:

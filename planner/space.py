@@ -15,6 +15,7 @@ from planner.request import PlanRequest
 __all__ = [
     "LAYOUT_FIELDS",
     "NOT_SEARCHED",
+    "OFFLOADS",
     "RANK_ORDERS",
     "RECOMPUTE_SETS",
     "SCHEDULES",
@@ -83,12 +84,15 @@ RECOMPUTE_SETS: tuple[tuple[str, ...], ...] = (
     ("full",),
 )
 
+# Per stage: what lives on the host, as fractions. Columns as the cost symbols name them.
+OFFLOADS = ("offload_weights", "offload_gradients", "offload_optimizer", "offload_activations")
+
 # Sequences at least so long are split over context-parallel ranks in the search.
 CONTEXT_PARALLEL_FROM = 16_384
 
 NOT_SEARCHED = (
     f"context parallelism where sequences have fewer than {CONTEXT_PARALLEL_FROM:,} tokens",
-    "offload of weights, gradients, optimizer states and activations",
+    "offload to the host where something fits without",
     "tensor parallelism beyond the innermost network tier",
     "shard groups other than all of DP and the most of it that stays inside a network tier",
     "experts with HSDP or with pipeline ranks inside DP",

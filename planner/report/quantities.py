@@ -11,6 +11,7 @@ SHORT_MODULES = {
     "mla_up_proj": "mla",
     "shared_experts": "shared",
 }
+SHORT_CONTEXT = {"all_gather": "ag", "ring": "ring", "ulysses": "a2a", "hierarchical": "mix"}
 SHORT_OFFLOAD = {"weights": "WO", "gradients": "GO", "optimizer": "OO", "activations": "AO"}
 
 

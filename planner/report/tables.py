@@ -15,11 +15,13 @@ MEMORY_GROUPS = {
     "params": ("weights", "gathered_parameters"),
     "grads": ("gradients",),
     "optim": ("master_weights", "moments"),
-    "activ": ("activations", "logits_and_loss", "workspace", "pipeline_buffers"),
+    "activ": ("activations", "logits_and_loss", "workspace", "offload_buffers", "pipeline_buffers"),
     "other": ("communicators", "context", "fragmentation"),
 }
-BAR_WIDTH = 10
+# Two breakdowns stand side by side: with narrow bars the longest causes fit into 80 columns.
+BAR_WIDTH, NARROW_BAR_WIDTH = 10, 4
 COMFORTABLE_WIDTH = 100
+COMFORTABLE_DEGREES = 5  # of the alternatives, beside DP and the batch
 
 Columns = dict[str, Callable[[Stage], str]]
 
@@ -27,10 +29,13 @@ Columns = dict[str, Callable[[Stage], str]]
 def alternatives_table(document: PlanDocument, width: int) -> Table:
     """The plan and the nearest other layouts, a row each; ties are those that the prediction cannot tell apart."""
     best = document.parallelism
-    columns = _degree_columns([best, *(other.parallelism for other in document.alternatives)])
+    layouts = [best, *(other.parallelism for other in document.alternatives)]
+    columns = _degree_columns(layouts)
+    show_kind = len({layout.cp_type for layout in layouts if layout.cp > 1}) > 1
     recompute = recompute_summary(document.stages)
     show_recompute = any(other.recompute != recompute for other in document.alternatives)
-    table = _table(width)
+    crowded = width < COMFORTABLE_WIDTH or show_kind
+    table = _table(crowded)
     for name in [*columns, "ZeRO"]:
         table.add_column(name, justify="right", no_wrap=True)
     if show_recompute:
@@ -40,6 +45,8 @@ def alternatives_table(document: PlanDocument, width: int) -> Table:
 
     def add(layout: Parallelism, zero: str, recompute: str, *figures: str, style: str = "") -> None:
         values = [str(getattr(layout, field)) for field in columns.values()]
+        if show_kind and layout.cp > 1:
+            values[list(columns).index("CP")] += f" {quantities.SHORT_CONTEXT[layout.cp_type]}"
         shown = [quantities.short_modules(recompute)] * show_recompute
         table.add_row(*values, zero, *shown, *figures, style=style)
 
@@ -58,7 +65,7 @@ def stages_table(stages: tuple[Stage, ...], width: int) -> Table:
     knobs = _knob_columns(stages)
     crowded = width < COMFORTABLE_WIDTH and "offload" in knobs
     figures = {**_time_columns(crowded), **_memory_columns()}
-    table = _table(width)
+    table = _table(width < COMFORTABLE_WIDTH)
     table.add_column("stage", no_wrap=True)
     table.add_column("layers", justify="right", no_wrap=True)
     for name in knobs:
@@ -72,9 +79,10 @@ def stages_table(stages: tuple[Stage, ...], width: int) -> Table:
     return table
 
 
-def breakdown_table(parts: list[tuple[str, float, str]]) -> Table:
+def breakdown_table(parts: list[tuple[str, float, str]], width: int) -> Table:
     """Parts of a whole, largest first, with their share as a bar; parts under a thousandth are left out."""
     whole = sum(amount for _, amount, _ in parts) or 1.0
+    bar_width = BAR_WIDTH if width >= COMFORTABLE_WIDTH else NARROW_BAR_WIDTH
     table = Table.grid(padding=(0, 1), pad_edge=False)
     table.add_column(no_wrap=True)
     table.add_column(justify="right", no_wrap=True)
@@ -83,13 +91,14 @@ def breakdown_table(parts: list[tuple[str, float, str]]) -> Table:
     for cause, amount, text in sorted(parts, key=lambda part: -part[1]):
         share = amount / whole
         if share >= 1e-3:
-            table.add_row(words(cause), text, percent(share, 0), "=" * round(BAR_WIDTH * share))
+            table.add_row(words(cause), text, percent(share, 0), "=" * round(bar_width * share))
     return table
 
 
-def _table(width: int) -> Table:
-    gap = 1 if width >= COMFORTABLE_WIDTH else 0
-    return Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, gap, 0, 0), show_edge=False, header_style="dim")
+def _table(crowded: bool) -> Table:
+    return Table(
+        box=SIMPLE_HEAD, pad_edge=False, padding=(0, int(not crowded), 0, 0), show_edge=False, header_style="dim"
+    )
 
 
 def _degree_columns(layouts: list[Parallelism]) -> dict[str, str]:
@@ -97,7 +106,10 @@ def _degree_columns(layouts: list[Parallelism]) -> dict[str, str]:
     always = {"TP": "tp", "PP": "pp"}
     optional = {"VPP": "vpp", "CP": "cp", "EP": "ep", "ETP": "etp"}
     used = {name: field for name, field in optional.items() if any(getattr(layout, field) > 1 for layout in layouts)}
-    schedules = {"schedule": "schedule"} if len({layout.schedule for layout in layouts}) > 1 else {}
+    names = {layout.schedule for layout in layouts}
+    # Where many degrees are in use, VPP tells 1F1B from interleaved 1F1B.
+    told = "VPP" in used and names == {"1f1b", "interleaved"} and len(used) + len(always) >= COMFORTABLE_DEGREES
+    schedules = {"schedule": "schedule"} if len(names) > 1 and not told else {}
     return {**always, **used, "DP": "dp", "MBS": "micro_batch_size", "M": "num_microbatches", **schedules}
 
 

@@ -23,7 +23,7 @@ def report(document: PlanDocument, width: int = 100) -> RenderableType:
     if document.alternatives:
         sections += [_heading("Nearest alternatives"), _body(alternatives_table(document, width))]
     sections += [_heading("Stages"), _body(stages_table(document.stages, width))]
-    sections += [_heading("One step, and the fullest GPU"), _body(_breakdowns(document))]
+    sections += [_heading("One step, and the fullest GPU"), _body(_breakdowns(document, width))]
     if document.launchers:
         sections += [_heading("Launchers"), _body(_launchers(document))]
     if document.env:
@@ -111,13 +111,13 @@ def _memory(document: PlanDocument) -> Text:
     )
 
 
-def _breakdowns(document: PlanDocument) -> RenderableType:
+def _breakdowns(document: PlanDocument, width: int) -> RenderableType:
     predicted = document.predicted
     peak = predicted.peak_memory_bytes
     times = [(cause, time_s, duration(time_s)) for cause, time_s in predicted.time_breakdown_s.items()]
     memory = [(cause, amount, f"{gib(amount)} GiB") for cause, amount in peak.breakdown.items()]
     beside = Table.grid(padding=(0, 3), pad_edge=False)
-    beside.add_row(breakdown_table(times), breakdown_table(memory))
+    beside.add_row(breakdown_table(times, width), breakdown_table(memory, width))
     return beside
 
 

@@ -48,15 +48,20 @@ class ByHand:
         return traffic / rate + constants.launch_s if traffic else 0.0
 
     def flash(self, row: Row) -> tuple[float, float]:
+        """Forward and backward of all the kernels of a rank: one, or in a ring one for each rank's keys."""
         constants, gpu = self.profile.attention, self.cluster.gpu
-        heads, queries = row["heads"] / row["tp"], row["seq_len"] / row["cp"]
-        flops = 2 * row["micro_batch_size"] * heads * queries * row["seq_len"] * row["head_dim"]
-        share = constants.peak_fraction * row["seq_len"] / (row["seq_len"] + constants.half_length)
+        groups = row["cp"] / row["cp_heads"]
+        kernels = groups if row["cp_ring"] else 1
+        heads, queries = row["heads"] / row["tp"] / row["cp_heads"], row["seq_len"] / groups
+        keys = row["seq_len"] / kernels
+        flops = 2 * row["micro_batch_size"] * heads * queries * keys * row["head_dim"]
+        share = constants.peak_fraction * keys / (keys + constants.half_length)
         tiles = row["micro_batch_size"] * heads * queries / constants.tile_rows
         share *= min(1, tiles / (constants.tiles_per_multiprocessor * gpu.streaming_multiprocessors))
         seconds = flops / (gpu.peak_flops["bf16"] * self.profile.sustained_fraction * share)
         launch = self.profile.gemm["bf16"].launch_s
-        return seconds + launch, 2.5 * seconds / constants.backward_fraction + launch
+        kernels *= row["document_mask_imbalance"] if row["cp"] > 1 else 1
+        return kernels * (seconds + launch), kernels * (2.5 * seconds / constants.backward_fraction + launch)
 
     # links
     def gather(self, size: float, ranks: float, stride: float) -> float:
@@ -76,6 +81,20 @@ class ByHand:
 
     def reduce(self, size: float, ranks: float, stride: float) -> float:
         return 2 * self.gather(size, ranks, stride)
+
+    def switch(self, held: float, ranks: float, stride: float) -> float:
+        """An all-to-all: equal parts of what a rank holds to each other rank."""
+        if ranks == 1:
+            return 0.0
+        node, network = self.cluster.tiers
+        inside = min(ranks, max(1, 8 // stride))
+        rate = node.bandwidth_bytes_per_s * self.profile.link_fraction["nvlink"]
+        seconds, latency = (held * (ranks - 1) / ranks / rate, node.latency_s) if inside > 1 else (0.0, 0.0)
+        if ranks > inside:
+            rate = network.bandwidth_bytes_per_s * self.profile.link_fraction["network"]
+            seconds = max(seconds, held * (ranks - inside) / ranks / rate)
+            latency += network.latency_s
+        return seconds + latency + self.profile.collective_base_latency_s
 
     def exposed(self, compute: float, communication: float) -> float:
         """Both run, each slowed by its factor, until one ends; not overlapped where that would take longer."""
@@ -104,6 +123,7 @@ class ByHand:
         ag, ar = self.gather(x, t, 1), self.reduce(x, t, 1)
         leave = (ag, ag, 0.0) if sp else (ar, 0.0, 0.0)
         core, core_kernels = self.core_attention(row)
+        context = self.context(row, core)
         launched = 1 if t > 1 else 0
         # seconds of the three passes, forward launches, the recompute modules that run it again
         operators: list[tuple[Passes, float, set[str]]] = [
@@ -111,6 +131,7 @@ class ByHand:
             (self.enter(ag, ar, sp, qkv[1]), launched, set()),
             (qkv, 1, set()),
             ((rope_s, rope_s, 0.0), 2 if rope_s else 0, set()),
+            *((passes, kernels, {"core_attention"}) for passes, kernels in context),
             (core, core_kernels, {"core_attention"}),
             (out, 1, set()),
             (leave, launched, set()),
@@ -123,12 +144,14 @@ class ByHand:
             (leave, launched, {"mlp"}),
             (residual, 1, set()),
         ]
-        communication = 2 * sum(leave) + sum(self.enter(ag, ar, sp, qkv[1])) + sum(self.enter(ag, ar, sp, up[1]))
+        tensor_parallel = 2 * sum(leave) + sum(self.enter(ag, ar, sp, qkv[1])) + sum(self.enter(ag, ar, sp, up[1]))
         chosen = {name for name in ("norm", "activation", "core_attention", "mlp", "full") if row[f"recompute_{name}"]}
         again = [part for part in operators if "full" in chosen or part[2] & chosen]
         return {
             **self.passes("layer", [part[0] for part in operators], sum(part[1] for part in operators), 4),
-            "layer_communication_s": communication,
+            "layer_tensor_parallel_s": tensor_parallel,
+            "layer_context_parallel_s": sum(sum(passes) for passes, _ in context),
+            "layer_expert_parallel_s": 0.0,
             "layer_recompute_s": max(sum(part[0][0] for part in again), self.host(sum(part[1] for part in again))),
         }
 
@@ -137,9 +160,22 @@ class ByHand:
             return gather, gather + self.exposed(input_grad, gather), 0.0
         return 0.0, reduce, 0.0
 
-    def core_attention(self, row: Row) -> tuple[Passes, int]:
+    def context(self, row: Row, core: Passes) -> list[tuple[Passes, float]]:
+        """Switch of heads for sequence, then gather of keys and values, or what their ring does not hide."""
+        t, c, inner = row["tp"], row["cp"], row["cp_heads"]
+        tokens, groups = row["micro_batch_size"] * row["seq_len"] / c, c / inner
+        query, key = row["heads"] * row["head_dim"] / t, max(row["kv_heads"] / t, 1) * row["head_dim"]
+        switch = self.switch(2 * tokens * (2 * query + 2 * key), inner, t)
+        pair = self.gather(2 * tokens * c * 2 * key / inner, groups, t * inner)
+        switched: tuple[Passes, float] = ((switch, switch, 0.0), 4 if inner > 1 else 0)
+        if row["cp_ring"]:
+            hidden = (self.exposed(core[0], pair), self.exposed(core[1], 3 * pair), 0.0)
+            return [switched, (hidden, groups - 1)]
+        return [switched, ((pair, 2 * pair, 0.0), 2 if groups > 1 else 0)]
+
+    def core_attention(self, row: Row) -> tuple[Passes, float]:
         if self.recipe.flash_attention:
-            return (*self.flash(row), 0.0), 1
+            return (*self.flash(row), 0.0), row["cp"] / row["cp_heads"] if row["cp_ring"] else 1
         rows = row["micro_batch_size"] * row["heads"] / row["tp"] * row["seq_len"] / row["cp"]
         s, d = row["seq_len"], row["head_dim"]
         products = self.gemm(rows, s, d) + self.gemm(rows, d, s)
@@ -179,42 +215,52 @@ class ByHand:
         return {
             **self.passes("embedding", [lookup, leave], 1 + launched, 1),
             **self.passes("head", head, 8 + 4 * launched, 1),
-            "embedding_communication_s": sum(leave),
-            "head_communication_s": sum(enter) + scalars,
+            "embedding_tensor_parallel_s": sum(leave),
+            "head_tensor_parallel_s": sum(enter) + scalars,
+            "embedding_recompute_s": 0.0,
+            "head_recompute_s": 0.0,
         }
 
     # a stage, from the costs of its units
     def stage_seconds(self, row: Row, part: Row) -> dict[str, float]:
         held = {"layer": row["layers"], "embedding": row["has_embedding"], "head": row["has_head"]}
-        exchanged = dict(held)
-        if self.model.tie_embeddings and row["has_embedding"]:
-            exchanged["head"] = 0.0
+        again = {"layer": row["recompute_layers"]}
+        again |= {unit: held[unit] if row["recompute_ends"] else 0.0 for unit in ("embedding", "head")}
+        share = self.shares(row, part)
         every_gather = bool(row["shard_weights"] and row["reshard"])
-        forward_exchange = backward_exchange = 0.0
-        for unit, count in exchanged.items():
-            gather = part[f"{unit}_gather_s"] if every_gather else 0.0
-            reduce = part[f"{unit}_reduce_s"] if row["shard_gradients"] else 0.0
-            forward_exchange += count * self.beside_forward(part[f"{unit}_forward_s"], gather)
-            again = row["recompute_layers"] if unit == "layer" else 0
+        forward_exchange = backward_exchange = recompute = 0.0
+        for unit, count in held.items():
+            gather = share[unit] * part[f"{unit}_gather_s"] if every_gather else 0.0
+            reduce = share[unit] * part[f"{unit}_reduce_s"] if row["shard_gradients"] else 0.0
             backward = part[f"{unit}_input_grad_s"] + part[f"{unit}_weight_grad_s"]
-            backward_exchange += (count - again) * self.beside_backward(backward, gather, reduce)
-            backward_exchange += again * self.beside_backward(backward + part["layer_recompute_s"], gather, reduce)
+            longer = backward + part[f"{unit}_recompute_s"]
+            forward_exchange += count * self.beside_forward(part[f"{unit}_forward_s"], gather)
+            backward_exchange += (count - again[unit]) * self.beside_backward(backward, gather, reduce)
+            backward_exchange += again[unit] * self.beside_backward(longer, gather, reduce)
+            recompute += again[unit] * part[f"{unit}_recompute_s"]
+        groups = ("tensor_parallel_s", "context_parallel_s", "expert_parallel_s")
         total = {
             name: sum(count * part[f"{unit}_{name}"] for unit, count in held.items())
-            for name in ("forward_s", "input_grad_s", "weight_grad_s", "communication_s")
+            for name in ("forward_s", "input_grad_s", "weight_grad_s", *groups)
         }
-        recompute = row["recompute_layers"] * part["layer_recompute_s"]
         return {
+            **total,
             "forward_s": total["forward_s"] + forward_exchange,
             "input_grad_s": total["input_grad_s"] + recompute + backward_exchange,
-            "weight_grad_s": total["weight_grad_s"],
-            "first_s": self.first(row, part, exchanged),
-            "last_s": self.last(row, part, exchanged),
-            "global_s": self.closing(row, part, exchanged),
-            "tensor_parallel_s": total["communication_s"],
+            "first_s": self.first(row, part, share),
+            "last_s": self.last(row, part, share),
+            "global_s": self.closing(row, part, share),
             "recompute_s": recompute,
             "exchange_s": forward_exchange + backward_exchange,
         }
+
+    def shares(self, row: Row, part: Row) -> dict[str, float]:
+        """How much of each unit's states is exchanged: of a head without its tied matrix, the rest."""
+        whole = {"layer": 1.0, "embedding": 1.0, "head": 1.0}
+        if self.model.tie_embeddings and row["has_embedding"]:
+            parameters = part["head_parameters"] + part["head_expert_parameters"]
+            whole["head"] = (parameters - row["padded_vocab"] * row["hidden"] / row["tp"]) / parameters
+        return whole
 
     def beside_forward(self, compute: float, gather: float) -> float:
         return self.exposed(compute, gather) if self.recipe.overlap_parameter_gather else gather
@@ -225,11 +271,11 @@ class ByHand:
         reduced = self.exposed(compute, reduce) if self.recipe.overlap_gradient_reduce else reduce
         return reduced + self.beside_forward(compute, gather)
 
-    def first(self, row: Row, part: Row, exchanged: Row) -> float:
+    def first(self, row: Row, part: Row, share: Row) -> float:
         if not row["shard_optimizer"]:
             return 0.0
         units = ["embedding"] if row["has_embedding"] else []
-        units += ["layer"] * int(row["layers"]) + (["head"] if exchanged["head"] else [])
+        units += ["layer"] * int(row["layers"]) + (["head"] if row["has_head"] else [])
         if row["shard_weights"] and row["reshard"]:  # what the first unit was taken to hide
             gather = part[f"{units[0]}_gather_s"]
             return gather - self.beside_forward(part[f"{units[0]}_forward_s"], gather)
@@ -237,11 +283,12 @@ class ByHand:
             return 0.0  # gathered at the end of the step
         compute = [0.0] + [part[f"{unit}_forward_s"] for unit in units[:-1]]
         return sum(
-            self.beside_forward(beside, part[f"{unit}_gather_s"]) for unit, beside in zip(units, compute, strict=True)
+            self.beside_forward(beside, share[unit] * part[f"{unit}_gather_s"])
+            for unit, beside in zip(units, compute, strict=True)
         )
 
-    def last(self, row: Row, part: Row, exchanged: Row) -> float:
-        units = ["head"] if exchanged["head"] else []
+    def last(self, row: Row, part: Row, share: Row) -> float:
+        units = ["head"] if row["has_head"] else []
         units += ["layer"] * int(row["layers"]) + (["embedding"] if row["has_embedding"] else [])
         backward = {u: part[f"{u}_input_grad_s"] + part[f"{u}_weight_grad_s"] for u in ("layer", "embedding", "head")}
         overlaps = self.recipe.overlap_gradient_reduce
@@ -250,44 +297,50 @@ class ByHand:
             return reduce - (self.exposed(backward[units[-1]], reduce) if overlaps else reduce)
         kind = "reduce_s" if row["shard_optimizer"] else "all_reduce_s"
         beside = [backward[unit] for unit in units[1:]] + [0.0]
-        reduces = [part[f"{unit}_{kind}"] for unit in units]
+        reduces = [share[unit] * part[f"{unit}_{kind}"] for unit in units]
         return sum(
             self.exposed(compute, reduce) if overlaps else reduce
             for compute, reduce in zip(beside, reduces, strict=True)
         )
 
-    def closing(self, row: Row, part: Row, exchanged: Row) -> float:
+    def closing(self, row: Row, part: Row, share: Row) -> float:
         recipe = self.recipe
-        owned = self.stage_parameters(row, part) / (row["dp_shard"] if row["shard_optimizer"] else 1)
+        owned = self.owned(row, part, bool(row["shard_optimizer"]))
         moved = recipe.gradient_bytes + 2 * recipe.master_bytes + 2 * recipe.moment_bytes
         moved += recipe.weight_bytes if recipe.master_bytes else 2 * recipe.weight_bytes
         seconds = self.moved(recipe.gradient_bytes * owned) + self.moved(moved * owned)
         seconds += part["gradient_norm_reduce_s"] + part["tied_reduce_s"]
         if row["shard_optimizer"] and not row["shard_weights"] and not recipe.overlap_parameter_gather:
-            seconds += sum(count * part[f"{unit}_gather_s"] for unit, count in exchanged.items())
+            held = {"layer": row["layers"], "embedding": row["has_embedding"], "head": row["has_head"]}
+            seconds += sum(count * share[unit] * part[f"{unit}_gather_s"] for unit, count in held.items())
         return seconds
 
-    def stage_parameters(self, row: Row, part: Row) -> float:
-        total = row["layers"] * part["layer_parameters"]
-        total += part["embedding_parameters"] if row["has_embedding"] else 0
-        total += part["head_parameters"] if row["has_head"] else 0
-        if self.model.tie_embeddings and row["has_embedding"] and row["has_head"]:
+    def stage_parameters(self, row: Row, part: Row, kind: str) -> float:
+        total = row["layers"] * part[f"layer_{kind}"]
+        total += part[f"embedding_{kind}"] if row["has_embedding"] else 0
+        total += part[f"head_{kind}"] if row["has_head"] else 0
+        if kind == "parameters" and self.model.tie_embeddings and row["has_embedding"] and row["has_head"]:
             total -= row["padded_vocab"] * row["hidden"] / row["tp"]
         return total
 
+    def owned(self, row: Row, part: Row, sharded: bool) -> float:
+        """Parameters whose states a rank owns; experts are sharded over ranks of their own."""
+        dense, expert = (self.stage_parameters(row, part, kind) for kind in ("parameters", "expert_parameters"))
+        return dense / row["dp_shard"] + expert / row["expert_shard"] if sharded else dense + expert
+
     def stage_memory(self, row: Row, part: Row) -> dict[str, float]:
         """Allocated bytes as the larger of three phases, each added up by itself, with the causes of the largest."""
-        recipe, parameters, r = self.recipe, self.stage_parameters(row, part), row["dp_shard"]
-        units = [part["layer_parameters"]]
-        units += [part["embedding_parameters"]] if row["has_embedding"] else []
-        units += [part["head_parameters"]] if row["has_head"] else []
+        recipe = self.recipe
+        parameters = self.owned(row, part, False)
+        of = {u: part[f"{u}_parameters"] + part[f"{u}_expert_parameters"] for u in ("layer", "embedding", "head")}
+        units = [of["layer"]] + [of[unit] for unit in ("embedding", "head") if row[f"has_{unit}"]]
         wider = math.ceil(row["layers"] / row["vpp"])
-        chunk = parameters - (row["layers"] - wider) * part["layer_parameters"]
+        chunk = parameters - (row["layers"] - wider) * of["layer"]
         states = {
-            "weights": recipe.weight_bytes * parameters / (r if row["shard_weights"] else 1),
-            "gradients": recipe.gradient_bytes * parameters / (r if row["shard_gradients"] else 1),
-            "master_weights": recipe.master_bytes * parameters / (r if row["shard_optimizer"] else 1),
-            "moments": recipe.moment_bytes * parameters / (r if row["shard_optimizer"] else 1),
+            "weights": recipe.weight_bytes * self.owned(row, part, bool(row["shard_weights"])),
+            "gradients": recipe.gradient_bytes * self.owned(row, part, bool(row["shard_gradients"])),
+            "master_weights": recipe.master_bytes * self.owned(row, part, bool(row["shard_optimizer"])),
+            "moments": recipe.moment_bytes * self.owned(row, part, bool(row["shard_optimizer"])),
         }
         gathered = unsharded = 0.0
         if row["shard_weights"]:
@@ -296,8 +349,9 @@ class ByHand:
             unsharded = recipe.gradient_bytes * (max(units) if row["shard_weights"] else chunk)
         live, again = row["live_layers"], row["live_recompute_layers"]
         activations = (live - again) * part["layer_saved_bytes"] + again * part["layer_recomputed_saved_bytes"]
-        activations += row["live_embedding"] * part["embedding_saved_bytes"]
-        activations += row["live_head"] * part["head_saved_bytes"]
+        kept = "recomputed_saved_bytes" if row["recompute_ends"] else "saved_bytes"
+        activations += row["live_embedding"] * part[f"embedding_{kept}"]
+        activations += row["live_head"] * part[f"head_{kept}"]
         waiting = max(row["live_head"] - 1, 0) * part["logits_bytes"] * 4 / recipe.loss_bytes_per_logit
         buffers = 4 * part["boundary_bytes"] if row["pipelined"] else 0.0
         restored = part["layer_restored_bytes"] if row["recompute_layers"] else 0.0
@@ -310,22 +364,26 @@ class ByHand:
         }
         for phase in phases.values():
             phase |= {"activations": activations, "pipeline_buffers": buffers}
-        shards = r if row["shard_optimizer"] else 1
-        phases["optimizer"] = {"workspace": recipe.optimizer_temporary_bytes * parameters / shards}
-        peak = max(phases.values(), key=lambda phase: sum(phase.values()))
+        temporaries = recipe.optimizer_temporary_bytes * self.owned(row, part, bool(row["shard_optimizer"]))
+        phases["optimizer"] = {"workspace": temporaries}
+        return self.device_memory(row, states, gathered, max(phases.values(), key=lambda phase: sum(phase.values())))
+
+    def device_memory(self, row: Row, states: Row, gathered: float, peak: Row) -> dict[str, float]:
         allocated = sum(states.values()) + gathered + sum(peak.values())
         none = dict.fromkeys(("activations", "logits_and_loss", "workspace", "pipeline_buffers"), 0.0)
-        communicators = recipe.communicator_bytes * row["communicators"]
-        reserved = allocated * (1 + recipe.fragmentation_fraction)
+        communicators = self.recipe.communicator_bytes * row["communicators"]
+        reserved = allocated * (1 + self.recipe.fragmentation_fraction)
         return {
             **none,
             **states,
             **peak,
             "gathered_parameters": gathered,
+            "offload_buffers": 0.0,
             "communicators": communicators,
             "context": self.context_bytes,
-            "fragmentation": allocated * recipe.fragmentation_fraction,
+            "fragmentation": allocated * self.recipe.fragmentation_fraction,
             "allocated_bytes": allocated,
             "reserved_bytes": reserved,
             "device_bytes": reserved + communicators + self.context_bytes,
+            "host_bytes": 0.0,
         }

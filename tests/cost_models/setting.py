@@ -7,18 +7,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cost_models import communication, kernels, overlap, stage
+from cost_models import communication, kernels, overlap, stage, symbols
 from cost_models.lower import Lowered, lower
 from cost_models.specs.catalog import load_cluster, load_gpu, load_profile
 from cost_models.specs.cluster import ClusterSpec, NetworkTier
+from cost_models.specs.mla import MlaSpec
 from cost_models.specs.model import ModelSpec
+from cost_models.specs.moe import MoeSpec
 from cost_models.specs.recipe import FrameworkRecipe
 
 CLUSTER = load_cluster("dgx-h100", 4096)
 PROFILE = load_profile("h100-sxm")
 CONTEXT_BYTES = 0.6e9
 
-MODELS = {
+DENSE = {
     "llama": ModelSpec(
         name="llama",
         layers=32,
@@ -60,6 +62,61 @@ MODELS = {
         tie_embeddings=True,
     ),
 }
+KINDS = {
+    "latent": ModelSpec(
+        name="latent",
+        layers=9,
+        hidden=2048,
+        ffn=8192,
+        heads=16,
+        kv_heads=16,
+        head_dim=192,
+        vocab=64000,
+        max_seq_len=8192,
+        moe=MoeSpec(
+            experts=64,
+            top_k=6,
+            expert_ffn=1408,
+            shared_experts=2,
+            shared_ffn=2816,
+            shared_expert_gate=True,
+            leading_dense_layers=2,
+            router_bias=True,
+        ),
+        mla=MlaSpec(query_rank=768, kv_rank=512, nope_head_dim=128, rope_head_dim=64, value_head_dim=128),
+        mtp_layers=1,
+    ),
+    "windows": ModelSpec(
+        name="windows",
+        layers=14,
+        hidden=2560,
+        ffn=10240,
+        heads=8,
+        kv_heads=4,
+        head_dim=256,
+        vocab=128000,
+        max_seq_len=8192,
+        norm_placement="both",
+        qk_norm="head",
+        sliding_window=1024,
+        full_attention_step=4,
+        tie_embeddings=True,
+    ),
+    "routed": ModelSpec(
+        name="routed",
+        layers=12,
+        hidden=4096,
+        ffn=12288,
+        heads=32,
+        kv_heads=8,
+        head_dim=128,
+        vocab=32000,
+        max_seq_len=8192,
+        moe=MoeSpec(experts=8, top_k=2, expert_ffn=14336, layer_step=2),
+        attention_sinks=True,
+    ),
+}
+MODELS = DENSE | KINDS
 RECIPES = {
     "megatron": FrameworkRecipe(name="megatron"),
     "before flash": FrameworkRecipe(
@@ -81,14 +138,16 @@ def functions(recipe: FrameworkRecipe, dtype: str = "bf16") -> dict[str, Callabl
 
 
 @cache
-def lowered(model_name: str, recipe_name: str, *, counting: bool = False) -> tuple[Lowered, Lowered, Lowered]:
+def lowered(
+    model_name: str, recipe_name: str, *, counting: bool = False, offload: bool = False
+) -> tuple[Lowered, Lowered, Lowered]:
     """The three expressions of a model under a recipe: micro-batch, exchange, stage; `counting` counts wire bytes."""
     model, recipe = MODELS[model_name], RECIPES[recipe_name]
     bound = counting_functions() if counting else functions(recipe)
     return (
         lower(stage.micro_batch_costs(model, recipe), bound),
         lower(stage.exchange_costs(model, recipe), bound),
-        lower(stage.stage_costs(model, recipe, CONTEXT_BYTES), bound),
+        lower(stage.stage_costs(model, recipe, CONTEXT_BYTES, offload=offload), bound),
     )
 
 
@@ -98,26 +157,32 @@ def counting_functions() -> dict[str, Callable[..., Any]]:
     def wire(tensor_bytes: Any, ranks: Any, stride: Any) -> Any:
         return tensor_bytes * (ranks - 1) / ranks
 
-    free = ("gemm_forward_s", "gemm_input_grad_s", "gemm_weight_grad_s", "attention_forward_s", "attention_backward_s")
+    free = kernels.bind(CLUSTER.gpu, PROFILE, RECIPES["megatron"], "bf16")
     return {
-        **{name: lambda *sizes: 0.0 * sizes[0] for name in (*free, "elementwise_s", "launch_s")},
+        **{name: lambda *sizes: 0.0 * sizes[0] for name in free},
         "all_gather_s": wire,
         "reduce_scatter_s": wire,
         "all_reduce_s": lambda *sizes: 2 * wire(*sizes),
+        "all_to_all_s": wire,
+        "expert_exchange_s": lambda held_bytes, copies, ranks, stride: wire(held_bytes, ranks, stride),
         "exposed_s": lambda compute, communication: communication,
+        "exposed_beside_copies_s": lambda compute, communication, *copies: communication + sum(copies),
+        "from_host_s": lambda size: size,
+        "to_host_s": lambda size: size,
+        "host_step_s": lambda size: 0.0 * size,
     }
 
 
 def model_columns(model: ModelSpec) -> dict[str, float]:
     """The columns that a model fixes."""
-    return {
-        "hidden": model.hidden,
-        "ffn": model.ffn,
-        "heads": model.heads,
-        "kv_heads": model.kv_heads,
-        "head_dim": model.head_dim,
-        "max_positions": model.max_seq_len,
-    }
+    names = ("hidden", "ffn", "heads", "kv_heads", "head_dim", "position_rows")
+    columns = {name: getattr(model, name) for name in names}
+    if model.moe:
+        columns |= {name: getattr(model.moe, name) for name in ("experts", "top_k", "expert_ffn", "shared_ffn")}
+    if model.mla:
+        columns |= {name: getattr(model.mla, name) for name in ("query_rank", "kv_rank", "rope_head_dim")}
+        columns["value_head_dim"] = model.mla.value_head_dim
+    return columns
 
 
 def random_columns(model: ModelSpec, rows: int, seed: int) -> Columns:
@@ -125,7 +190,12 @@ def random_columns(model: ModelSpec, rows: int, seed: int) -> Columns:
     rng = np.random.default_rng(seed)
     draw = {
         "tp": 2.0 ** rng.integers(0, 4, rows),
-        "cp": 2.0 ** rng.integers(0, 2, rows),
+        "cp": 2.0 ** rng.integers(0, 3, rows),
+        "ep": 2.0 ** rng.integers(0, 4, rows),
+        "etp": 2.0 ** rng.integers(0, 2, rows),
+        "expert_shard": 2.0 ** rng.integers(0, 4, rows),
+        "expert_imbalance": 1 + rng.random(rows),
+        "document_mask_imbalance": 1 + rng.random(rows),
         "pp": 2.0 ** rng.integers(0, 4, rows),
         "dp_shard": 2.0 ** rng.integers(0, 6, rows),
         "dp_replicate": 2.0 ** rng.integers(0, 3, rows),
@@ -138,10 +208,11 @@ def random_columns(model: ModelSpec, rows: int, seed: int) -> Columns:
         "live_embedding": rng.integers(0, 5, rows),
         "live_head": rng.integers(0, 5, rows),
     }
-    for flag in ("norm", "activation", "core_attention", "mlp", "full"):
-        draw[f"recompute_{flag}"] = rng.integers(0, 2, rows)
-    for flag in ("sequence_parallel", "has_embedding", "has_head"):
+    for flag in map(str, symbols.RECOMPUTE_FLAGS.values()):
         draw[flag] = rng.integers(0, 2, rows)
+    for flag in ("sequence_parallel", "has_embedding", "has_head", "cp_ring", "recompute_ends"):
+        draw[flag] = rng.integers(0, 2, rows)
+    draw["cp_heads"] = np.minimum(draw["cp"], 2.0 ** rng.integers(0, 3, rows))
     zero = rng.integers(0, 4, rows)
     draw |= {"shard_optimizer": zero >= 1, "shard_gradients": zero >= 2, "shard_weights": zero >= 3}
     draw["reshard"] = (zero >= 3) & (rng.integers(0, 2, rows) > 0)
@@ -150,6 +221,7 @@ def random_columns(model: ModelSpec, rows: int, seed: int) -> Columns:
     draw["dp_stride"] = draw["tp"] * draw["pp"]
     draw["replicate_stride"] = draw["dp_stride"] * draw["dp_shard"]
     draw["pp_stride"] = draw["tp"]
+    draw["expert_stride"] = draw["ep"] * draw["etp"] * draw["pp"]
     draw["world"] = draw["dp_stride"] * draw["dp_shard"] * draw["dp_replicate"]
     draw["pipelined"] = draw["pp"] > 1
     draw["padded_vocab"] = np.ceil(model.vocab / (128 * draw["tp"])) * 128 * draw["tp"]

@@ -14,7 +14,7 @@ NVLINK, NETWORK = PROFILE.link_fraction["nvlink"] * 400e9, PROFILE.link_fraction
 BASE = PROFILE.collective_base_latency_s
 NODES = cluster_of(("nvlink", 8, 400e9, 1.0), ("network", None, 50e9, 1.0))
 PODS = cluster_of(("nvlink", 8, 400e9, 1.0), ("network", 32, 50e9, 1.0), ("network", None, 50e9, 7.0))
-BOUND = bind(NODES, PROFILE)
+BOUND, DEDUPLICATED = bind(NODES, PROFILE), bind(NODES, PROFILE, "deduplicated")
 powers = st.integers(0, 7).map(lambda exponent: 2**exponent)
 sizes = st.floats(1, 1e12)
 
@@ -22,7 +22,7 @@ sizes = st.floats(1, 1e12)
 @given(sizes, powers)
 def test_one_rank_is_free(size, stride):
     """A group of one rank, and an empty tensor, take no time."""
-    for name in ("all_gather_s", "reduce_scatter_s", "all_reduce_s"):
+    for name in ("all_gather_s", "reduce_scatter_s", "all_reduce_s", "all_to_all_s"):
         assert BOUND[name](size, 1, stride) == 0.0
         assert BOUND[name](0.0, 8, stride) == 0.0
 
@@ -95,10 +95,58 @@ def test_oversubscription_counts_between_pods():
 def test_more_bandwidth_is_never_slower(size, ranks, stride, inner, outer):
     """Faster links of any tier never make a collective or a hop slower."""
     faster = cluster_of(("nvlink", 8, 400e9 * inner, 1.0), ("network", None, 50e9 * outer, 1.0))
-    for name, gather in bind(faster, PROFILE).items():
-        assert gather(size, ranks, stride) <= BOUND[name](size, ranks, stride) * (1 + 1e-12)
+    bound = bind(faster, PROFILE)
+    for name in ("all_gather_s", "reduce_scatter_s", "all_reduce_s", "all_to_all_s"):
+        assert bound[name](size, ranks, stride) <= BOUND[name](size, ranks, stride) * (1 + 1e-12)
     hops, slow = (hop_seconds(cluster, PROFILE, size, stride, ranks) for cluster in (faster, NODES))
     assert np.all(hops <= slow * (1 + 1e-12))
+
+
+def test_an_exchange_in_a_node_uses_nvlink_alone():
+    """(g-1)/g of what a rank holds over NVLink, one latency; copies that stay in a node travel one by one."""
+    for ranks, stride in ((2, 1), (4, 2), (8, 1), (2, 4)):
+        wanted = pytest.approx(1e9 * (ranks - 1) / ranks / NVLINK + 3e-6 + BASE)
+        assert BOUND["all_to_all_s"](1e9, ranks, stride) == wanted
+        for bound in (BOUND, DEDUPLICATED):
+            assert bound["expert_exchange_s"](1e9, 8, ranks, stride) == wanted
+
+
+def test_an_exchange_across_nodes_is_bound_by_one_network_card():
+    """What goes to ranks of other nodes leaves over the rank's own card."""
+    for ranks, stride in ((16, 1), (64, 1), (8, 8), (8, 4)):
+        inside = max(8 // stride, 1)
+        latency = 14e-6 + (3e-6 if inside > 1 else 0.0) + BASE
+        wanted = 1e9 * (ranks - inside) / ranks / NETWORK + latency
+        assert BOUND["all_to_all_s"](1e9, ranks, stride) == pytest.approx(wanted), (ranks, stride)
+
+
+@given(sizes, sizes, powers, powers, st.integers(1, 16))
+def test_exchanges_are_monotone_and_deduplication_never_slower(size, more, ranks, stride, copies):
+    """More bytes or ranks take longer; sending a token once to each node never does; one copy each is no different."""
+    exchange, once = BOUND["expert_exchange_s"], DEDUPLICATED["expert_exchange_s"]
+    for body in (exchange, once):
+        assert body(size + more, copies, ranks, stride) >= body(size, copies, ranks, stride)
+    assert exchange(size, copies, 2 * ranks, stride) >= exchange(size, copies, ranks, stride)
+    assert exchange(size, copies, ranks, stride) == BOUND["all_to_all_s"](size, ranks, stride)
+    assert once(size, copies, ranks, stride) <= exchange(size, copies, ranks, stride) * (1 + 1e-12)
+    assert once(size, 1, ranks, stride) == pytest.approx(exchange(size, 1, ranks, stride))
+
+
+def test_deduplicated_copies_reach_as_many_nodes_as_drawn_ones():
+    """Copies of tokens drawn at random over four nodes: as many leave their node as are counted, within 1 %."""
+    copies, nodes, tokens = 8, 4, 20_000
+    drawn = np.random.default_rng(0).integers(0, nodes, (tokens, copies))
+    leaving = np.mean([np.any(drawn == node, axis=1) for node in range(1, nodes)]) * (nodes - 1)
+    latency = 14e-6 + 3e-6 + BASE
+    transfer = DEDUPLICATED["expert_exchange_s"](1e9, copies, 8 * nodes, 1) - latency
+    assert transfer == pytest.approx(1e9 / copies * leaving / NETWORK, rel=0.01)
+
+
+def test_copies_to_and_from_the_host():
+    """Copies take the host link of a GPU; a host steps the states of all its GPUs from one memory."""
+    for name in ("from_host_s", "to_host_s"):
+        assert BOUND[name](1e9) == pytest.approx(1e9 / NODES.host_to_device_bandwidth_bytes_per_s)
+    assert BOUND["host_step_s"](1e9) == pytest.approx(8e9 / NODES.host_memory_bandwidth_bytes_per_s)
 
 
 def test_arrays_equal_scalars():

@@ -5,12 +5,12 @@ import pytest
 
 from cost_models import memory, symbols
 from cost_models.columns import evaluate
-from cost_models.layers import embedding, head, layer
+from cost_models.layers import chain, layer
 from cost_models.lower import lower
-from cost_models.specs.catalog import load_model
+from cost_models.specs.catalog import load_model, names
 from cost_models.specs.parameters import parameters
 from cost_models.specs.recipe import FrameworkRecipe
-from tests.cost_models.setting import MODELS, RECIPES, lowered, model_columns, random_columns
+from tests.cost_models.setting import DENSE, KINDS, MODELS, RECIPES, lowered, model_columns, random_columns
 
 S, B, H, A, T = 2048, 3, 2048, 16, 4
 GPT = MODELS["gpt"].replaced(hidden=H, ffn=4 * H, heads=A, kv_heads=A, head_dim=H // A)
@@ -25,7 +25,7 @@ def saved(model, recipe, *, tp, sequence_parallel, modules=(), seq_len=S, cp=1):
         **{f"recompute_{name}": float(name in modules) for name in symbols.RECOMPUTE_FLAGS},
         **{"tp": tp, "cp": cp, "sequence_parallel": sequence_parallel, "seq_len": seq_len, "micro_batch_size": B},
     }
-    outputs = {"saved": memory.recomputed_saved_bytes(layer(model, recipe))}
+    outputs = {"saved": memory.recomputed_saved_bytes(layer(model, recipe, model.layer_kinds[0]))}
     return float(lower(outputs, {})(columns)["saved"])
 
 
@@ -88,10 +88,33 @@ def test_more_ranks_than_heads_keep_copies_of_keys():
     assert sixteen - eight == pytest.approx((16 - 8) * one_head_bytes, rel=1e-12)
 
 
+def test_norms_on_outputs_are_not_freed():
+    """A layer keeps as much with norms on its outputs as on its inputs, but recomputing them frees nothing."""
+    before = DENSE["llama"]
+    after, both = (before.replaced(norm_placement=placement) for placement in ("after", "both"))
+    sizes = {"tp": 2, "sequence_parallel": 1}
+    whole = saved(before, RECIPES["megatron"], **sizes)
+    stream = 2 * B * S * before.hidden / 2
+    assert saved(after, RECIPES["megatron"], **sizes) == whole
+    assert saved(after, RECIPES["megatron"], **sizes, modules=("norm",)) == whole
+    assert saved(both, RECIPES["megatron"], **sizes) == whole + 2 * stream
+    assert saved(both, RECIPES["megatron"], **sizes, modules=("norm",)) == whole
+
+
+def test_a_parallel_block_has_one_residual():
+    """Attention and MLP that read one norm keep the layer's input and that norm once; of two norms both outputs."""
+    model = DENSE["llama"].replaced(parallel_block=True)
+    sizes = {"tp": 2, "sequence_parallel": 1}
+    stream = 2 * B * S * model.hidden / 2
+    whole = saved(DENSE["llama"], RECIPES["megatron"], **sizes)
+    assert saved(model, RECIPES["megatron"], **sizes) == whole - stream
+    assert saved(model.replaced(shared_norm=True), RECIPES["megatron"], **sizes) == whole - 2 * stream
+
+
 @pytest.mark.parametrize("recipe_name", RECIPES)
 def test_recompute_never_keeps_more(recipe_name):
     """Each further module keeps at most as much, and full recompute least of all."""
-    for model in MODELS.values():
+    for model in DENSE.values():
         for tp, sequence_parallel in ((1, 0), (4, 0), (4, 1)):
             kept = {
                 modules: saved(model, RECIPES[recipe_name], tp=tp, sequence_parallel=sequence_parallel, modules=modules)
@@ -101,18 +124,27 @@ def test_recompute_never_keeps_more(recipe_name):
             assert kept["full",] <= min(kept.values())
 
 
-DENSE = ("llama2-7b", "llama2-70b", "llama3-8b", "llama3.1-405b", "llama3.2-1b", "qwen2.5-72b", "gpt3-175b")
+# What no model of the catalog has: layer norms of queries, keys and latents.
+LAYER_NORMS = (
+    DENSE["gpt"].replaced(name="by head", qk_norm="head", attention_sinks=True, head_bias=True, embedding_norm=True),
+    DENSE["gpt"].replaced(name="by projection", qk_norm="projection", kv_heads=4),
+    KINDS["latent"].replaced(name="latent layer norms", norm="layernorm", attention_output_bias=True, mlp_bias=True),
+    KINDS["routed"].replaced(name="parallel", parallel_block=True, shared_norm=True),
+)
 
 
-@pytest.mark.parametrize("model", [*MODELS.values(), *map(load_model, DENSE)], ids=lambda model: model.name)
+@pytest.mark.parametrize(
+    "model", [*MODELS.values(), *LAYER_NORMS, *map(load_model, names("models"))], ids=lambda model: model.name
+)
 def test_operators_own_the_parameters_of_the_model(model):
-    """Parameters of the blocks at tp 1 add up to the model's, tied or not, with and without biases."""
-    recipe = FrameworkRecipe(name="any")
-    blocks = {"layer": layer(model, recipe), "embedding": embedding(model, recipe), "head": head(model, recipe)}
-    outputs = {unit: memory.block_parameters(block) for unit, block in blocks.items()}
-    counted = lower(outputs, {})({**model_columns(model), "tp": 1, "padded_vocab": model.vocab})
-    shared = model.hidden * model.vocab if model.tie_embeddings else 0
-    assert model.layers * counted["layer"] + counted["embedding"] + counted["head"] - shared == parameters(model)
+    """Parameters of a chain at tp 1, its period as often as it repeats, are the model's, MTP layers included."""
+    units = chain(model, FrameworkRecipe(name="any")).units()
+    outputs = {unit: sum(memory.unit_parameters(operators)) for unit, operators in units.items()}
+    outputs["shared"] = memory.shared_parameters(model)
+    alone = {"tp": 1, "ep": 1, "etp": 1, "padded_vocab": model.vocab}
+    counted = lower(outputs, {})(model_columns(model) | alone)
+    total = model.layer_pattern.repeats * counted["layer"] + counted["embedding"] + counted["head"]
+    assert total - counted["shared"] == parameters(model, mtp=True)
 
 
 @pytest.mark.parametrize("sequence_parallel", [0, 1])
@@ -122,18 +154,20 @@ def test_volumes_of_tensor_parallelism(sequence_parallel, modules):
     rows = 200
     columns = random_columns(MODELS["llama"], rows, seed=1)
     columns |= {f"recompute_{name}": np.full(rows, float(name in modules)) for name in symbols.RECOMPUTE_FLAGS}
-    columns["sequence_parallel"] = np.full(rows, float(sequence_parallel))
+    columns |= {"sequence_parallel": np.full(rows, float(sequence_parallel)), "cp_ring": np.zeros(rows)}
+    columns["cp_heads"] = np.ones(rows)
     values = evaluate(lowered("llama", "megatron", counting=True)[0], columns, rows)
     t, tokens = columns["tp"], columns["micro_batch_size"] * columns["seq_len"] / columns["cp"]
     ring = (t - 1) / t * 2 * tokens * columns["hidden"]
-    np.testing.assert_allclose(values["layer_forward_s"], 4 * ring)
-    np.testing.assert_allclose(values["layer_input_grad_s"], (4 + 2 * sequence_parallel) * ring)
+    keys_and_values = 4 * tokens * (columns["cp"] - 1) * np.maximum(columns["kv_heads"] / t, 1) * columns["head_dim"]
+    np.testing.assert_allclose(values["layer_forward_s"], 4 * ring + keys_and_values)
+    np.testing.assert_allclose(values["layer_input_grad_s"], (4 + 2 * sequence_parallel) * ring + 2 * keys_and_values)
     np.testing.assert_allclose(values["layer_weight_grad_s"], 0)
-    np.testing.assert_allclose(values["layer_communication_s"], (8 + 2 * sequence_parallel) * ring)
+    np.testing.assert_allclose(values["layer_tensor_parallel_s"], (8 + 2 * sequence_parallel) * ring)
     again = {("full",): 4, ("mlp",): 2}.get(modules, 0)
-    np.testing.assert_allclose(values["layer_recompute_s"], again * ring)
+    np.testing.assert_allclose(values["layer_recompute_s"], again * ring + ("full" in modules) * keys_and_values)
     scalars = 3 * 2 * (t - 1) / t * 4 * tokens
-    np.testing.assert_allclose(values["embedding_communication_s"], 2 * ring)
-    np.testing.assert_allclose(values["head_communication_s"], (2 + sequence_parallel) * ring + scalars)
+    np.testing.assert_allclose(values["embedding_tensor_parallel_s"], 2 * ring)
+    np.testing.assert_allclose(values["head_tensor_parallel_s"], (2 + sequence_parallel) * ring + scalars)
     shard = np.where(sequence_parallel, t, 1)
     np.testing.assert_allclose(values["boundary_bytes"], 2 * tokens * columns["hidden"] / shard)

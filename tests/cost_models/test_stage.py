@@ -12,11 +12,12 @@ from cost_models import symbols
 from cost_models.columns import evaluate
 from cost_models.lower import lower
 from cost_models.memory import CAUSES
-from cost_models.stage import exchange_costs, micro_batch_costs, stage_costs
+from cost_models.stage import COMMUNICATIONS, exchange_costs, micro_batch_costs, stage_costs
 from tests.cost_models.by_hand import ByHand
 from tests.cost_models.setting import (
     CLUSTER,
     CONTEXT_BYTES,
+    DENSE,
     MODELS,
     PROFILE,
     RECIPES,
@@ -28,7 +29,8 @@ from tests.cost_models.setting import (
 )
 
 ROWS = 150
-CASES = [(model, recipe) for model in MODELS for recipe in RECIPES]
+BY_HAND = [(model, recipe) for model in DENSE for recipe in RECIPES]
+CASES = [*BY_HAND, ("latent", "megatron"), ("windows", "before flash"), ("routed", "waiting")]
 MICRO_BATCH = ("forward_s", "input_grad_s", "weight_grad_s")
 
 
@@ -44,9 +46,9 @@ def assert_equal(values, index, expected):
         assert values[name][index] == pytest.approx(wanted, rel=1e-11, abs=1e-18), name
 
 
-@pytest.mark.parametrize(("model_name", "recipe_name"), CASES)
+@pytest.mark.parametrize(("model_name", "recipe_name"), BY_HAND)
 def test_units_equal_the_model_written_by_hand(model_name, recipe_name):
-    """Seconds of a layer, the embedding and the head equal the hand-written roofline sums, with and without SP."""
+    """Seconds of a layer and of the ends equal the hand-written roofline sums, in every form of TP and CP."""
     model, recipe = MODELS[model_name], RECIPES[recipe_name]
     hand = ByHand(model, recipe, CLUSTER, PROFILE, CONTEXT_BYTES)
     columns = random_columns(model, ROWS, seed=1)
@@ -69,7 +71,7 @@ def test_stages_equal_the_model_written_by_hand(model_name, recipe_name):
 
 @pytest.mark.parametrize(("model_name", "recipe_name"), CASES)
 def test_exchanges_equal_ring_collectives(model_name, recipe_name):
-    """Gathers and reductions of a unit are ring collectives of its parameters in the shard and replica groups."""
+    """Gathers and reductions are ring collectives of parameters in the shard and replica groups, experts in theirs."""
     model, recipe = MODELS[model_name], RECIPES[recipe_name]
     hand = ByHand(model, recipe, CLUSTER, PROFILE, CONTEXT_BYTES)
     columns = random_columns(model, ROWS, seed=3)
@@ -77,11 +79,19 @@ def test_exchanges_equal_ring_collectives(model_name, recipe_name):
     for index in range(ROWS):
         one = row(columns, index)
         r, n, stride = one["dp_shard"], one["dp_replicate"], one["dp_stride"]
+        experts = one["expert_shard"], one["expert_stride"]
         for unit in ("layer", "embedding", "head"):
             size = recipe.gradient_reduce_bytes * values[f"{unit}_parameters"][index]
+            routed = recipe.gradient_reduce_bytes * values[f"{unit}_expert_parameters"][index]
             sharded = hand.gather(size, r, stride) + hand.reduce(size / r, n, one["replicate_stride"])
-            gather = hand.gather(recipe.parameter_gather_bytes * values[f"{unit}_parameters"][index], r, stride)
-            wanted = {"reduce_s": sharded, "all_reduce_s": hand.reduce(size, r * n, stride), "gather_s": gather}
+            gathered, gathered_routed = (
+                each / recipe.gradient_reduce_bytes * recipe.parameter_gather_bytes for each in (size, routed)
+            )
+            wanted = {
+                "reduce_s": sharded + hand.gather(routed, *experts),
+                "all_reduce_s": hand.reduce(size, r * n, stride) + hand.reduce(routed, *experts),
+                "gather_s": hand.gather(gathered, r, stride) + hand.gather(gathered_routed, *experts),
+            }
             assert_equal(values, index, {f"{unit}_{name}": seconds for name, seconds in wanted.items()})
         assert_equal(values, index, {"gradient_norm_reduce_s": hand.reduce(4, one["world"], 1)})
 
@@ -102,10 +112,11 @@ def test_tied_ends_reduce_over_the_link_between_them():
 
 @pytest.mark.parametrize(("model_name", "recipe_name"), CASES)
 def test_parts_add_up_to_a_micro_batch(model_name, recipe_name):
-    """Compute, tensor-parallel, recompute and exchange seconds are the micro-batch; none is below zero."""
+    """Compute, collectives of each group, recompute and exchange are the micro-batch; none is below zero."""
     columns = random_columns(MODELS[model_name], ROWS, seed=5)
     _, values = evaluated(model_name, recipe_name, columns, ROWS)
-    parts = [values[name] for name in ("compute_s", "tensor_parallel_s", "recompute_s", "exchange_s")]
+    groups = [f"{name}_s" for name in COMMUNICATIONS]
+    parts = [values[name] for name in ("compute_s", *groups, "recompute_s", "exchange_s")]
     np.testing.assert_allclose(
         np.sum(parts, axis=0), np.sum([values[name] for name in MICRO_BATCH], axis=0), rtol=1e-12
     )
@@ -154,8 +165,8 @@ def test_small_layers_are_bound_by_the_host():
     """A tiny layer takes what its launches take, a large one does not notice them, CUDA graphs take them away."""
     model = MODELS["tied"]
     one = {**model_columns(model), "tp": 1, "cp": 1, "sequence_parallel": 0, "padded_vocab": 50304}
-    one |= dict.fromkeys(("recompute_norm", "recompute_activation", "recompute_core_attention"), 0)
-    one |= {"recompute_mlp": 0, "recompute_full": 0, "micro_batch_size": 1}
+    one |= dict.fromkeys(map(str, symbols.RECOMPUTE_FLAGS.values()), 0)
+    one |= {"cp_heads": 1, "cp_ring": 0, "document_mask_imbalance": 1, "micro_batch_size": 1}
     free = lower(
         micro_batch_costs(model, RECIPES["megatron"]), functions(RECIPES["megatron"].replaced(cuda_graphs=True))
     )
@@ -211,15 +222,17 @@ def test_volumes_of_hybrid_sharding():
     assert unsharded == pytest.approx(2 * 31 / 32 * g * parameters, rel=1e-12)
 
 
-def test_tied_states_are_exchanged_once():
-    """A stage that holds both ends of a tied model reduces and gathers the shared matrix once."""
-    columns = random_columns(MODELS["tied"], 1, seed=11)
+@pytest.mark.parametrize("model_name", ["tied", "windows"])
+def test_tied_states_are_exchanged_once(model_name):
+    """A stage that holds both ends of a tied model exchanges the shared matrix once, and all else of the head."""
+    columns = random_columns(MODELS[model_name], 1, seed=11)
     columns |= {"dp_shard": [8.0], "dp_replicate": [1.0], "has_embedding": [1], "has_head": [1], "layers": [4]}
     columns |= {"shard_optimizer": [1], "shard_gradients": [0], "shard_weights": [0], "reshard": [0]}
-    micro_batch, exchange, whole = lowered("tied", "megatron", counting=True)
+    micro_batch, exchange, whole = lowered(model_name, "megatron", counting=True)
     parts = evaluate(micro_batch, columns, 1) | evaluate(exchange, columns, 1)
     values = evaluate(whole, {**columns, **parts}, 1)
     parameters = 4 * parts["layer_parameters"] + parts["embedding_parameters"]
+    parameters += parts["head_parameters"] - parts["shared_parameters"]
     np.testing.assert_allclose(values["first_s"] + values["last_s"], 7 / 8 * 6 * parameters, rtol=1e-12)
 
 

@@ -29,6 +29,7 @@ SCHEDULES = ("1f1b", "interleaved", "gpipe")
 # Stages split states in five ways: ZeRO-0, 1, 2, 3, and 3 with parameters gathered again for every pass.
 ZERO_WAYS = 5
 MARGIN = 0.06
+LONG_SEQUENCE = 16_384
 TIMES = ("forward_s", "input_grad_s", "weight_grad_s")
 REPLAYED_AT_ONCE = 20_000
 
@@ -61,34 +62,88 @@ def divisors(value: int) -> list[int]:
 
 
 def legal_layouts(request: PlanRequest) -> list[Row]:
-    """Every layout of the job: degrees, schedule, chunks, micro-batch, order of ranks, shard group."""
+    """Every layout of the job: degrees, ways to split context and experts, schedule, chunks, order, shard group."""
     found = []
-    gpus, domain = request.cluster.gpus, request.cluster.tiers[0].domain_gpus or request.cluster.gpus
-    for tp, pp, dp in product(range(1, min(gpus, domain) + 1), range(1, gpus + 1), range(1, gpus + 1)):
-        if tp * pp * dp <= gpus and request.workload.global_batch % dp == 0 and _tensor_parallel(request, tp):
-            found += [_layout(request, tp, pp, dp, *rest) for rest in _rest(request, tp, pp, dp)]
+    gpus = range(1, request.cluster.gpus + 1)
+    for tp, cp, pp, dp in product(gpus, repeat=4):
+        if tp * cp * pp * dp > len(gpus) or request.workload.global_batch % dp:
+            continue
+        if _tensor_parallel(request, tp) and _context_parallel(request, tp, cp):
+            degrees = {"tp": tp, "cp": cp, "pp": pp, "dp": dp}
+            found += [_layout(request, {**degrees, **rest}) for rest in _rest(request, tp, cp, pp, dp)]
     return found
 
 
+def _domain(request: PlanRequest) -> int:
+    """GPUs of the innermost network tier."""
+    return request.cluster.tiers[0].domain_gpus or request.cluster.gpus
+
+
 def _tensor_parallel(request: PlanRequest, tp: int) -> bool:
-    model = request.model
+    model, domain = request.model, _domain(request)
+    inside = tp <= domain and (domain % tp == 0 or request.cluster.gpus <= domain)
     whole = all(size % tp == 0 for size in (model.heads, model.ffn, request.workload.seq_len))
-    return whole and (model.kv_heads % tp == 0 or tp % model.kv_heads == 0)
+    return inside and whole and (model.kv_heads % tp == 0 or tp % model.kv_heads == 0)
 
 
-def _rest(request: PlanRequest, tp: int, pp: int, dp: int) -> Iterator[tuple[int, ...]]:
-    """(order of ranks, shard group, micro-batch, chunks, schedule) of a mesh."""
+def _context_parallel(request: PlanRequest, tp: int, cp: int) -> bool:
+    """Only long sequences are split: each rank holds two pieces, which tensor parallelism splits once more."""
+    seq_len = request.workload.seq_len
+    return cp == 1 or (seq_len >= LONG_SEQUENCE and seq_len % (2 * cp * tp) == 0)
+
+
+def _rest(request: PlanRequest, tp: int, cp: int, pp: int, dp: int) -> Iterator[Row]:
+    """What a layout has beside its mesh."""
     per_rank = request.workload.global_batch // dp
-    for order, size in product((0, 1) if pp > 1 and dp > 1 else (0,), divisors(per_rank)):
-        m = per_rank // size
-        stride = tp if order == 0 else tp * pp
-        for shard in _shard_groups(request, dp, stride):
-            for vpp, schedule in _schedules(request, pp, m):
-                yield order, shard, size, vpp, schedule
+    experts = request.model.moe is not None
+    ways = [(*context, *expert) for context in _contexts(request, tp, cp) for expert in _experts(request, tp, cp * dp)]
+    orders = (0, 1) if pp > 1 and dp > 1 and not experts else (0,)
+    for (cp_heads, cp_ring, ep, etp), order, size in product(ways, orders, divisors(per_rank)):
+        stride = tp * cp * (pp if order else 1)
+        for shard in {dp} if experts else _shard_groups(request, dp, stride):
+            for vpp, schedule in _schedules(request, pp, per_rank // size):
+                yield {
+                    "cp_heads": cp_heads,
+                    "cp_ring": cp_ring,
+                    "ep": ep,
+                    "etp": etp,
+                    "vpp": vpp,
+                    "dp_shard": shard,
+                    "dp_replicate": dp // shard,
+                    "rank_order": order,
+                    "micro_batch_size": size,
+                    "num_microbatches": per_rank // size,
+                    "schedule": schedule,
+                }
+
+
+def _contexts(request: PlanRequest, tp: int, cp: int) -> Iterator[tuple[int, int]]:
+    """(ranks that exchange heads, ring or not): gathered, ring, heads exchanged by all, and by those of a domain."""
+    yield 1, 0
+    if cp == 1:
+        return
+    yield 1, 1
+    heads, kv_heads = request.model.heads, request.model.kv_heads
+    inside = max((d for d in divisors(cp) if d * tp <= _domain(request)), default=1)
+    for switched, ring in ((cp, 0), (inside, 1)):
+        hierarchical_is_one_of_the_others = ring and inside in (1, cp)
+        if not hierarchical_is_one_of_the_others and heads % (tp * switched) == 0 == kv_heads % (tp * switched):
+            yield switched, ring
+
+
+def _experts(request: PlanRequest, tp: int, others: int) -> Iterator[tuple[int, int]]:
+    """(ep, etp) that share out the ranks of a stage."""
+    moe = request.model.moe
+    if moe is None:
+        yield 1, 1
+        return
+    for ep, etp in product(divisors(moe.experts), {1, tp}):
+        if moe.expert_ffn % etp == 0 and tp * others % (ep * etp) == 0:
+            yield ep, etp
 
 
 def _schedules(request: PlanRequest, pp: int, m: int) -> Iterator[tuple[int, int]]:
-    layers, wanted = request.model.layers, request.schedule
+    layers, wanted = request.model.layer_pattern.repeats, request.schedule
     for index, name in enumerate(SCHEDULES):
         if wanted not in (None, name) or (pp == 1 and name != "1f1b"):
             continue
@@ -109,28 +164,19 @@ def _shard_groups(request: PlanRequest, dp: int, stride: int) -> set[int]:
     return groups
 
 
-def _layout(
-    request: PlanRequest, tp: int, pp: int, dp: int, order: int, shard: int, size: int, vpp: int, schedule: int
-) -> Row:
-    dp_stride, pp_stride = (tp, tp * dp) if order == 0 else (tp * pp, tp)
+def _layout(request: PlanRequest, chosen: Row) -> Row:
+    """The layout with the distances in rank numbers between neighbours of its groups."""
+    tp, cp, pp, dp = (chosen[name] for name in ("tp", "cp", "pp", "dp"))
+    dp_stride, pp_stride = (tp, tp * cp * dp) if chosen["rank_order"] == 0 else (tp * pp, tp * cp)
     return {
-        "tp": tp,
+        **chosen,
         "sequence_parallel": int(tp > 1 and request.recipe.sequence_parallel),
-        "cp": 1,
-        "pp": pp,
-        "vpp": vpp,
-        "dp": dp,
-        "dp_shard": shard,
-        "dp_replicate": dp // shard,
-        "rank_order": order,
-        "micro_batch_size": size,
-        "num_microbatches": request.workload.global_batch // dp // size,
-        "schedule": schedule,
         "dp_stride": dp_stride,
-        "replicate_stride": dp_stride * shard,
+        "replicate_stride": dp_stride * cp * chosen["dp_shard"],
         "pp_stride": pp_stride,
-        "tied_stride": max(pp_stride * (pp - 1), 1),
-        "world": tp * pp * dp,
+        "expert_shard": tp * cp * dp // (chosen["ep"] * chosen["etp"]),
+        "expert_stride": chosen["ep"] * chosen["etp"],
+        "world": tp * cp * pp * dp,
     }
 
 
@@ -140,6 +186,8 @@ class BruteForce:
     def __init__(self, request: PlanRequest, *, reduced: bool = True) -> None:
         self.request = request
         self.model = CostModel(request)
+        # Sets that a model seems to have no use for are tried all the same.
+        self.model.recompute_sets = tuple(range(len(RECOMPUTE_SETS)))
         self.layouts = legal_layouts(request)
         columns = {name: np.array([row[name] for row in self.layouts]) for name in self.layouts[0]}
         self.costs = LayoutCosts.of(self.model, columns)
@@ -152,14 +200,14 @@ class BruteForce:
     def best_of(self, index: int) -> float:
         """Seconds of the fastest plan of one layout that fits; infinity when none does."""
         layout = self.layouts[index]
-        pp = layout["pp"]
+        pp, units = layout["pp"], self.request.model.layer_pattern.repeats
         options = {
             (position, layers): self._options(index, position, layers)
             for position in range(pp)
-            for layers in range(self.request.model.layers + 1)
+            for layers in range(units + 1)
         }
         best = inf
-        for split in _splits(self.request.model.layers, pp):
+        for split in _splits(units, pp):
             stages = [options[position, layers] for position, layers in enumerate(split)]
             if all(len(stage.rows) for stage in stages):
                 best = min(best, self._fastest(index, stages))
@@ -210,7 +258,7 @@ class BruteForce:
     def _rows(self, layout: Row, index: int, position: int, sizes: list[int]) -> list[Row]:
         rows = []
         for zero, recompute in product(range(ZERO_WAYS), range(len(RECOMPUTE_SETS))):
-            if layout["dp"] == 1 and zero:
+            if layout["dp"] * layout["cp"] == 1 and zero:
                 continue  # nothing to split over
             if zero == 0 and layout["dp_shard"] != layout["dp"]:
                 continue  # no shard group: the plan of the layout whose group is all of dp
@@ -237,6 +285,7 @@ class BruteForce:
             "count": count,
             "layers": sum(sizes),
             "recompute_layers": sum(recomputed),
+            "recompute_ends": int(count > 0),
             "has_embedding": has_embedding,
             "has_head": has_head,
             "live_layers": total * base + in_wide,

@@ -1,5 +1,6 @@
 """Small jobs for the oracles: tiny models on a few GPUs, with memories that make recompute and sharding bind."""
 
+import re
 from dataclasses import dataclass, replace
 
 from planner.bounds import least_memory
@@ -34,7 +35,7 @@ class Space:
     def name(self) -> str:
         """Short and unique."""
         size = f"{self.gpus}gpus-{self.layers}layers-batch{self.batch}-memory{self.memory}-node{self.gpus_per_node}"
-        changes = (change.rpartition(".")[2] for change in self.changes)
+        changes = (re.sub(r".*\.(?=\w+=)|[^\w=]+", "", change) for change in self.changes)
         return "-".join([size, self.seq_len, self.schedule or "any", *changes])
 
     def request(self, gap: float = 0.0) -> PlanRequest:
@@ -85,4 +86,36 @@ SPACES = [
     *Space(7, 6, 1, 0, gpus_per_node=1, changes=SLOW_NETWORK).with_memory(0.2, 0.7),
     *Space(8, 4, 4, 0, gpus_per_node=4, changes=("vocab=30000",)).with_memory(0.1, 0.3),
     *Space(4, 7, 4, 0, schedule="interleaved", seq_len="4k", changes=UNFUSED + NO_OVERLAP).with_memory(0.3, 1.0),
+]
+
+# Experts, latent attention, windows, multi-token prediction; sequences so long that context parallelism is searched.
+EXPERTS = ('moe={"experts": 8, "top_k": 2, "expert_ffn": 4096}',)
+WIDE_EXPERTS = ('moe={"experts": 2, "top_k": 1, "expert_ffn": 8192}',)
+LEADING_DENSE = (
+    'moe={"experts": 6, "top_k": 2, "expert_ffn": 512, "shared_experts": 1, "shared_ffn": 512, '
+    '"leading_dense_layers": 1}',
+    "mtp_layers=1",
+)
+EVERY_SECOND_HAS_EXPERTS = ('moe={"experts": 4, "top_k": 1, "expert_ffn": 1024, "layer_step": 2}',)
+WINDOWS = ("sliding_window=256", "full_attention_step=2")
+LATENT = (
+    'mla={"query_rank": 256, "kv_rank": 128, "nope_head_dim": 64, "rope_head_dim": 32, "value_head_dim": 64}',
+    "kv_heads=8",
+    "head_dim=96",
+)
+
+KINDS = [
+    *Space(4, 2, 4, 0, gpus_per_node=4, changes=EXPERTS).with_memory(0.2, 1.0),
+    *Space(4, 2, 4, 0, changes=EXPERTS + SLOW_NETWORK).with_memory(0.05, 0.5),
+    *Space(4, 2, 2, 0, gpus_per_node=4, changes=WIDE_EXPERTS).with_memory(0.5),
+    *Space(3, 5, 3, 0, changes=ODD_HEADS + SLOW_NETWORK + LEADING_DENSE).with_memory(0.05, 0.2, 0.5),
+    *Space(4, 7, 4, 0, schedule="interleaved", changes=ODD_HEADS + EVERY_SECOND_HAS_EXPERTS).with_memory(0.2, 1.0),
+    *Space(4, 7, 1, 0, changes=ODD_HEADS + SLOW_NETWORK + WINDOWS).with_memory(0.2, 0.5),
+    *Space(4, 7, 4, 0, schedule="interleaved", changes=ODD_HEADS + SLOW_NETWORK + WINDOWS).with_memory(0.2),
+    *Space(4, 3, 2, 0, changes=LATENT).with_memory(0.05, 0.4),
+    *Space(4, 5, 4, 0, schedule="interleaved", gpus_per_node=4, changes=LATENT + LEADING_DENSE).with_memory(0.5),
+    *Space(2, 3, 1, 0, seq_len="16k").with_memory(0.05, 0.3),
+    *Space(4, 2, 1, 0, seq_len="32k", changes=SLOW_NETWORK).with_memory(0.1, 0.4),
+    *Space(2, 2, 1, 0, seq_len="16k", changes=EXPERTS + WINDOWS).with_memory(0.2),
+    *Space(8, 2, 1, 0, seq_len="32k", changes=("kv_heads=8", *SLOW_NETWORK)).with_memory(0.05, 0.5),
 ]

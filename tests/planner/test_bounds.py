@@ -7,14 +7,26 @@ from planner.bounds import layout_bounds, least_memory, mesh_bounds, window
 from planner.layout_costs import LayoutCosts
 from planner.options import MARGIN, positions, stage_options
 from planner.predict import CostModel
-from planner.space import layouts, meshes
-from tests.oracles.spaces import NO_OVERLAP, SLOW_NETWORK, UNFUSED, Space
+from planner.space import layouts, meshes, units
+from tests.oracles.spaces import (
+    EVERY_SECOND_HAS_EXPERTS,
+    EXPERTS,
+    LATENT,
+    NO_OVERLAP,
+    SLOW_NETWORK,
+    UNFUSED,
+    WINDOWS,
+    Space,
+)
 
 SPACES = [
     Space(4, 5, 4, 0.3),
     Space(6, 4, 6, 0.2, gpus_per_node=1, changes=SLOW_NETWORK + NO_OVERLAP),
     Space(4, 4, 4, 0.1, seq_len="2k", changes=(*UNFUSED, "vocab=50000", "tie_embeddings=true")),
     Space(4, 2, 4, 0.1, changes=("hidden=64", "ffn=64", "vocab=100000", *NO_OVERLAP)),
+    Space(4, 2, 4, 0.1, gpus_per_node=4, changes=EXPERTS),
+    Space(4, 7, 4, 0.2, changes=LATENT + EVERY_SECOND_HAS_EXPERTS + NO_OVERLAP),
+    Space(4, 3, 2, 0.1, seq_len="16k", changes=WINDOWS + SLOW_NETWORK),
 ]
 EACH = pytest.mark.parametrize("space", SPACES, ids=lambda space: space.name)
 
@@ -40,7 +52,7 @@ def test_the_global_bound_holds_for_any_mixture_of_zero_modes(space: Space) -> N
     model, costs = costed(space)
     _, everything = layout_bounds(model, costs)
     rng = np.random.default_rng(3)
-    pp, total = costs.layouts["pp"], model.request.model.layers
+    pp, total = costs.layouts["pp"], units(model.request.model)
     layout = np.repeat(np.arange(len(costs)), pp)
     position = np.arange(len(layout)) - np.repeat(np.cumsum(pp) - pp, pp)
     for _ in range(30):
@@ -60,7 +72,7 @@ def test_the_global_bound_holds_for_any_mixture_of_zero_modes(space: Space) -> N
         assert np.all(everything <= largest * (1 + 1e-9))
 
 
-@pytest.mark.parametrize("space", SPACES[:3], ids=lambda space: space.name)
+@pytest.mark.parametrize("space", [*SPACES[:3], *SPACES[4:]], ids=lambda space: space.name)
 def test_what_cannot_fit_has_a_stage_without_options(space: Space) -> None:
     """A layout whose least memory is over capacity has no assignment of options at all."""
     model, costs = costed(space)
@@ -69,7 +81,7 @@ def test_what_cannot_fit_has_a_stage_without_options(space: Space) -> None:
     costs = costs.take(over)
     lower, upper, _ = window(model, costs, np.full(len(costs), np.inf))
     options = stage_options(model, costs, positions(lower, upper))
-    pp, total = costs.layouts["pp"], model.request.model.layers
+    pp, total = costs.layouts["pp"], units(model.request.model)
     for index in range(len(costs)):
         mine = options["layout"] == index
         most = [
@@ -88,9 +100,9 @@ def test_windows_without_a_budget_hold_every_split(space: Space) -> None:
         pp, vpp = int(costs.layouts["pp"][index]), int(costs.layouts["vpp"][index])
         ends = [(rank == 0) + (rank == pp - 1) if vpp > 1 else 0 for rank in range(pp)]
         least = [vpp - end for end in ends]
-        assert lower[index, :pp].tolist() == (least if pp > 1 else [model.request.model.layers])
+        assert lower[index, :pp].tolist() == (least if pp > 1 else [units(model.request.model)])
         for rank in range(pp):
-            assert upper[index, rank] == model.request.model.layers - sum(least) + least[rank]
+            assert upper[index, rank] == units(model.request.model) - sum(least) + least[rank]
         assert np.all(upper[index, pp:] < lower[index, pp:])
 
 

@@ -38,13 +38,13 @@ CONTRACT = {
     "micro_batch_size num_microbatches schedule group_size slices gpus_used gpus_idle",
     "stage": "chunks layers has_embedding has_head zero_stage reshard_after_forward recompute offload predicted",
     "stage_predicted": "forward_s input_grad_s weight_grad_s first_s last_s memory_bytes allocated_bytes "
-    "reserved_bytes device_bytes",
+    "reserved_bytes device_bytes host_bytes",
     "predicted": "step_time_s step_time_low_s step_time_high_s tokens_per_s_per_gpu mfu mfu_full_attention "
     "time_breakdown_s peak_memory_bytes host_memory_bytes verdict measured_share",
     "peak_memory_bytes": "allocated reserved device capacity low high breakdown",
     "certificate": "status objective_s bound_s gap method layouts rows",
     "memory": "weights gradients master_weights moments activations gathered_parameters logits_and_loss workspace "
-    "pipeline_buffers communicators context fragmentation",
+    "offload_buffers pipeline_buffers communicators context fragmentation",
 }
 
 

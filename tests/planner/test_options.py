@@ -5,7 +5,7 @@ import pytest
 
 from cost_models import schedules
 from planner.layout_costs import LayoutCosts
-from planner.options import MARGIN, SETTLED, live_counts, positions, stage_options, stage_rows
+from planner.options import FULL, MARGIN, SETTLED, live_counts, positions, stage_options, stage_rows
 from planner.predict import CostModel
 from planner.space import chunk_layers, layouts, meshes
 from tests.oracles.spaces import Space
@@ -83,7 +83,7 @@ def test_more_memory_keeps_or_betters_every_option() -> None:
 def test_the_smallest_recompute_that_fits_is_taken() -> None:
     """One fully recomputed layer a chunk less than an option has would not fit."""
     model, costs, options = all_options(Space(2, 6, 4, 0.08))
-    rows = np.flatnonzero((options["recompute_per_chunk"] > 1) & (options["recompute"] == 7))
+    rows = np.flatnonzero((options["recompute_per_chunk"] > 1) & (options["recompute"] == FULL))
     assert len(rows)
     some = {name: column[rows] for name, column in options.items()}
     less = {**some, "recompute_per_chunk": some["recompute_per_chunk"] - 1}

@@ -17,13 +17,28 @@ from solver.assignment import Path
 from solver.cutting_planes import cutting_planes
 from solver.dynamic_program import minimum_cost
 from tests.oracles.brute_force import BruteForce
-from tests.oracles.spaces import NO_OVERLAP, ODD_HEADS, SLOW_NETWORK, UNFUSED, Space
+from tests.oracles.spaces import (
+    EVERY_SECOND_HAS_EXPERTS,
+    LATENT,
+    LEADING_DENSE,
+    NO_OVERLAP,
+    ODD_HEADS,
+    SLOW_NETWORK,
+    UNFUSED,
+    WIDE_EXPERTS,
+    WINDOWS,
+    Space,
+)
 
 ANY = [
     Space(4, 4, 4, 0.25),
     Space(4, 5, 4, 0.6, gpus_per_node=1, changes=SLOW_NETWORK + NO_OVERLAP),
     Space(3, 6, 3, 0.4, changes=(*ODD_HEADS, "vocab=20000", "tie_embeddings=true", "positions=learned")),
     Space(2, 7, 4, 1.0, schedule="interleaved", seq_len="4k", changes=UNFUSED + NO_OVERLAP),
+    Space(4, 2, 2, 0.3, gpus_per_node=4, changes=WIDE_EXPERTS),
+    Space(2, 6, 4, 0.5, schedule="interleaved", changes=LATENT + LEADING_DENSE + NO_OVERLAP),
+    Space(3, 7, 3, 0.3, gpus_per_node=1, changes=ODD_HEADS + EVERY_SECOND_HAS_EXPERTS),
+    Space(4, 4, 1, 0.3, seq_len="16k", changes=SLOW_NETWORK + WINDOWS),
 ]
 EACH = pytest.mark.parametrize("space", ANY, ids=lambda space: space.name)
 

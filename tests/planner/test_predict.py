@@ -3,15 +3,18 @@
 import numpy as np
 import pytest
 
+from cost_models.stage import COMMUNICATIONS
 from planner.layout_costs import LayoutCosts
 from planner.options import chunk_rows, positions, stage_options
 from planner.predict import MICRO_BATCH_OUTPUTS, OUTPUTS, CostModel, padded_vocab
-from planner.space import layouts, meshes
-from tests.oracles.spaces import NO_OVERLAP, SLOW_NETWORK, UNFUSED, Space
+from planner.space import RECOMPUTE_SETS, layouts, meshes
+from tests.oracles.spaces import EXPERTS, LATENT, LEADING_DENSE, NO_OVERLAP, SLOW_NETWORK, UNFUSED, Space
 
 SPACES = [
     Space(4, 7, 4, 0.4, schedule="interleaved"),
     Space(4, 7, 4, 1.0, schedule="interleaved", gpus_per_node=1, changes=SLOW_NETWORK + NO_OVERLAP + UNFUSED),
+    Space(4, 7, 4, 0.5, gpus_per_node=4, schedule="interleaved", changes=LATENT + LEADING_DENSE),
+    Space(2, 6, 2, 0.5, seq_len="16k", changes=SLOW_NETWORK + EXPERTS),
 ]
 
 
@@ -49,7 +52,7 @@ def test_no_output_is_negative_and_groups_agree(space: Space) -> None:
         for name, column in model.stages(costs, options, group).items():
             assert np.allclose(column, everything[name], rtol=1e-12, atol=0), (group, name)
         assert group == "all" or names
-    parts = ("compute_s", "tensor_parallel_s", "recompute_s", "exchange_s")
+    parts = ("compute_s", *(f"{name}_s" for name in COMMUNICATIONS), "recompute_s", "exchange_s")
     total = sum(everything[name] for name in MICRO_BATCH_OUTPUTS)
     assert np.allclose(sum(everything[name] for name in parts), total, rtol=1e-9)
 
@@ -73,8 +76,28 @@ def test_communicators_count_groups_of_several_ranks() -> None:
     columns = layouts(request, meshes(request))
     costs = LayoutCosts.of(CostModel(request), columns)
     for row in range(len(costs)):
-        degrees = [int(columns[name][row]) for name in ("tp", "pp", "dp_shard", "dp_replicate", "world")]
+        degrees = [int(columns[name][row]) for name in ("tp", "cp", "ep", "pp", "dp_shard", "dp_replicate", "world")]
         assert costs.communicators[row] == sum(degree > 1 for degree in degrees)
+
+
+@pytest.mark.parametrize(
+    ("changes", "modules"),
+    [
+        ((), {"norm", "activation", "mlp", "full"}),
+        (UNFUSED, {"norm", "activation", "mlp", "core_attention", "full"}),
+        (EXPERTS, {"norm", "activation", "moe", "full"}),
+        (LATENT, {"norm", "activation", "mlp", "mla_up_proj", "full"}),
+        (LEADING_DENSE, {"norm", "activation", "mlp", "moe", "shared_experts", "full"}),
+    ],
+)
+def test_a_model_recomputes_what_it_has(changes: tuple[str, ...], modules: set[str]) -> None:
+    """Every set in use has a module of the model in it, no two come to the same, and none that differs is left out."""
+    model = CostModel(Space(2, 3, 2, 0.5, changes=changes).request())
+    assert model.recompute_modules == modules
+    used = [frozenset(RECOMPUTE_SETS[index]) & modules for index in model.recompute_sets]
+    assert len(set(used)) == len(used)
+    assert set(used) == {frozenset(names) & modules for names in RECOMPUTE_SETS}
+    assert model.recompute_sets[0] == 0
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from planner import search
 from planner.document import dumps
 from planner.errors import InfeasibleError
 from planner.layout_costs import LayoutCosts
-from planner.options import positions, stage_rows, with_recompute
+from planner.options import FULL, positions, stage_rows, with_recompute
 from planner.predict import CostModel
 from planner.request import PlanRequest
 from planner.space import layouts, meshes, take
@@ -123,7 +123,7 @@ def test_more_data_parallelism_never_takes_more_memory(stage_layers: int) -> Non
     rows = stage_rows(columns, rows)
     compared = 0
     for zero in range(5):
-        for recompute in (0, 7):
+        for recompute in (0, FULL):
             whole = rows["layers"] if recompute else 0 * rows["layers"]
             trial = with_recompute({**rows, "zero": np.full(len(whole), zero)}, recompute, whole)
             device = model.stages(costs, trial, "device")["device_bytes"]

@@ -6,7 +6,16 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from planner.document import MEMORY_CAUSES, LauncherAnswer, MemoryByCause, Offload, PeakMemory, PlanDocument, Recompute
+from planner.document import (
+    MEMORY_CAUSES,
+    LauncherAnswer,
+    MemoryByCause,
+    Offload,
+    Parallelism,
+    PeakMemory,
+    PlanDocument,
+    Recompute,
+)
 from planner.report import quantities
 from planner.report.tables import MEMORY_GROUPS
 from planner.report.terminal import certificate_text, report
@@ -177,6 +186,56 @@ def test_a_plan_without_memory_or_neighbours_is_printed() -> None:
 def test_durations_have_four_digits(time_s: float, text: str) -> None:
     """A time is readable at any size."""
     assert quantities.duration(time_s) == text
+
+
+@pytest.mark.parametrize("width", [80, 100, 140])
+def test_experts_and_context_have_columns(width: int) -> None:
+    """EP, ETP and CP are told for every layout, with the kind of context parallelism where kinds differ; all fits."""
+    text = rendered(of_every_kind(), width)
+    assert max(map(len, text.splitlines())) <= width
+    assert "…" not in text
+    head, table = text.split("Nearest alternatives")
+    assert "CP 2 (ring), EP 8 x ETP 4, DP 8 (ZeRO 1)" in " ".join(head.split())
+    table = table.split("Stages")[0]
+    for heading in ("TP", "PP", "VPP", "CP", "EP", "ETP", "DP", "recompute", "slower", "GiB"):
+        assert heading in table
+    words = table.split()
+    assert {"64.5", "61.7", "72.9", "73.8"} <= set(words)
+    assert words.count("ring") == 3
+    assert words.count("a2a") == 1
+    for cause in ("expert parallel", "context parallel", "gathered parameters", "3.000 s", "20.0 GiB"):
+        assert cause in text
+
+
+def test_one_kind_of_context_parallelism_is_told_once() -> None:
+    """Where all layouts have the same, the line of the layout tells it and the table the degree alone."""
+    document = of_every_kind()
+    others = [other.replaced(parallelism=other.parallelism.replaced(cp_type="ring")) for other in document.alternatives]
+    text = rendered(document.replaced(alternatives=tuple(others)))
+    assert "CP 2 (ring)" in text
+    assert text.count("ring") == 1
+
+
+def of_every_kind() -> PlanDocument:
+    """The sample with experts and context parallelism, one alternative by exchanging heads, and long causes."""
+    document = sample_document()
+    kinds = {"cp": 2, "cp_type": "ring", "ep": 8, "etp": 4}
+
+    def split(layout: Parallelism, **changes: Any) -> Parallelism:
+        halved = {"dp": layout.dp // 2, "dp_shard": layout.dp // 2, "num_microbatches": layout.num_microbatches * 2}
+        return layout.replaced(**{**halved, **kinds, **changes})
+
+    first, *others = document.alternatives
+    alternatives = [first.replaced(parallelism=split(first.parallelism, cp_type="ulysses"))]
+    alternatives += [other.replaced(parallelism=split(other.parallelism)) for other in others]
+    times = {"compute": 8.0, "expert_parallel": 4.6217, "context_parallel": 3.0}
+    predicted = document.predicted.replaced(time_breakdown_s=times)
+    peak = predicted.peak_memory_bytes
+    moved = peak.breakdown.replaced(gathered_parameters=20 * GIB, activations=peak.breakdown.activations - 20 * GIB)
+    predicted = predicted.replaced(peak_memory_bytes=peak.replaced(breakdown=moved))
+    return document.replaced(
+        parallelism=split(document.parallelism), alternatives=tuple(alternatives), predicted=predicted
+    )
 
 
 def test_degrees_tell_what_is_used() -> None:

@@ -9,8 +9,13 @@ from planner.rules import RULES, legal, nearest_divisors, violations
 
 GOOD: dict[str, Any] = {
     "gpus": 64,
+    "domain": 8,
     "tp": 4,
-    "cp": 1,
+    "cp": 2,
+    "cp_heads": 2,
+    "cp_ring": 0,
+    "ep": 4,
+    "etp": 4,
     "pp": 2,
     "vpp": 2,
     "dp": 4,
@@ -24,20 +29,39 @@ GOOD: dict[str, Any] = {
     "heads": 32,
     "kv_heads": 8,
     "ffn": 128,
+    "experts": 8,
+    "expert_ffn": 64,
     "seq_len": 1024,
 }
 BROKEN: list[tuple[str, dict[str, Any], str]] = [
-    ("degrees-multiply", {"gpus": 31}, "at most gpus (31), got 32"),
-    ("tp-divides-heads", {"heads": 30}, "tp must divide heads (30), got 4; nearest: 3 or 5"),
+    ("degrees-multiply", {"gpus": 63}, "at most gpus (63), got 64"),
+    ("tp-divides-heads", {"heads": 30, "cp_heads": 1}, "tp must divide heads (30), got 4; nearest: 3 or 5"),
     ("tp-divides-ffn", {"ffn": 126}, "tp must divide ffn (126), got 4; nearest: 3 or 6"),
-    ("tp-splits-kv-heads", {"kv_heads": 6}, "kv_heads (6), got 4"),
-    ("tp-divides-sequence", {"seq_len": 1022}, "tp must divide seq_len (1022), got 4; nearest: 2 or 7"),
-    ("sequence-parallel-needs-tp", {"tp": 1}, "needs tp above 1, got tp 1"),
+    ("tp-splits-kv-heads", {"kv_heads": 6, "cp_heads": 1}, "kv_heads (6), got 4"),
+    (
+        "tp-divides-sequence",
+        {"seq_len": 1022, "cp": 1, "cp_heads": 1},
+        "tp must divide seq_len (1022), got 4; nearest: 2 or 7",
+    ),
+    ("sequence-parallel-needs-tp", {"tp": 1, "etp": 1}, "needs tp above 1, got tp 1"),
     ("stages-have-layers", {"vpp": 6}, "(8 layers), got pp 2, vpp 6"),
     ("stages-have-layers", {"vpp": 1, "pp": 9, "num_microbatches": 9, "gpus": 999}, "(8 layers), got pp 9, vpp 1"),
     ("batch-divides", {"micro_batch_size": 3}, "global_batch (64), got 4*3; nearest: 8 or 16"),
     ("interleaving-needs-whole-groups", {"num_microbatches": 7}, "multiple of pp (2) for interleaved 1F1B, got 7"),
     ("interleaving-needs-pipeline", {"pp": 1}, "vpp above 1 needs pp above 1, got vpp 2, pp 1"),
+    ("cp-splits-sequence", {"seq_len": 1028}, "2*cp*tp must divide seq_len (1028), got cp 2, tp 4"),
+    (
+        "cp-switches-heads",
+        {"heads": 36},
+        "must divide heads (36) and kv_heads (8), cp_heads cp (2), got tp 4, cp_heads 2",
+    ),
+    ("cp-switches-heads", {"kv_heads": 4}, "must divide heads (32) and kv_heads (4)"),
+    ("cp-switches-heads", {"cp_heads": 4, "kv_heads": 16}, "cp_heads cp (2), got tp 4, cp_heads 4"),
+    ("ep-divides-experts", {"experts": 6}, "ep must divide experts (6), got 4; nearest: 3 or 6"),
+    ("etp-divides-expert-ffn", {"expert_ffn": 62}, "etp must divide expert_ffn (62), got 4; nearest: 2 or 31"),
+    ("experts-fill-stage", {"ep": 8, "etp": 8}, "ep*etp must divide tp*cp*dp (32), got ep 8, etp 8"),
+    ("tp-inside-domain", {"domain": 6}, "must divide the innermost network domain (6 GPUs), got 4"),
+    ("tp-inside-domain", {"domain": 2}, "must divide the innermost network domain (2 GPUs), got 4"),
     ("shards-and-replicas-make-dp", {"dp_shard": 4}, "must be dp (4), got 4*2"),
 ]
 
@@ -80,6 +104,25 @@ def test_rules_work_on_columns_as_on_numbers(rule: str) -> None:
 def test_embedding_and_head_may_have_chunks_of_their_own(vpp: int, pp: int, fine: bool) -> None:
     """Eight layers make ten chunks at most; without interleaving every stage has a layer."""
     assert bool(legal({**GOOD, "vpp": vpp, "pp": pp}, "stages-have-layers")) == fine
+
+
+@pytest.mark.parametrize(
+    ("rule", "change"),
+    [
+        ("cp-splits-sequence", {"cp": 1, "seq_len": 1028}),
+        ("cp-splits-sequence", {"cp": 3, "seq_len": 24}),
+        ("cp-switches-heads", {"cp_heads": 1, "heads": 7, "kv_heads": 7}),
+        ("cp-switches-heads", {"cp": 6, "cp_heads": 2}),
+        ("experts-fill-stage", {"ep": 8, "etp": 4}),
+        ("experts-fill-stage", {"tp": 1, "ep": 8, "etp": 1}),
+        ("tp-inside-domain", {"domain": 4}),
+        ("tp-inside-domain", {"domain": 6, "gpus": 4}),
+    ],
+)
+def test_what_a_rule_lets_through(rule: str, change: dict[str, Any]) -> None:
+    """No context parallelism, a ring, experts over all ranks of a stage, a part-filled domain."""
+    assert legal({**GOOD, **change}, rule)
+    assert violations({**GOOD, **change}, rule) == []
 
 
 @pytest.mark.parametrize(("value", "of", "near"), [(3, 8, "2 or 4"), (9, 8, "8"), (5, 7, "1 or 7"), (4, 8, "4 or 8")])

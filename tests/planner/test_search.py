@@ -10,12 +10,13 @@ from planner.document import PlanDocument
 from planner.errors import InfeasibleError, Interrupted, LimitReached
 from planner.incumbent import ROUNDING, Search
 from tests.oracles.brute_force import BruteForce
-from tests.oracles.spaces import ODD_HEADS, SLOW_NETWORK, SPACES, Space
+from tests.oracles.spaces import KINDS, ODD_HEADS, SLOW_NETWORK, SPACES, Space
 
 # Brute force takes seconds on the larger ones.
+SLOW = [space for space in [*SPACES, *KINDS] if space.gpus >= 5 or space.seq_len == "4k"] + KINDS[1::2]
 PARAMETERS = [
-    pytest.param(space, id=space.name, marks=[pytest.mark.slow] if space.gpus >= 5 or space.seq_len == "4k" else [])
-    for space in SPACES
+    pytest.param(space, id=space.name, marks=[pytest.mark.slow] if space in SLOW else [])
+    for space in [*SPACES, *KINDS]
 ]
 PIPELINES = Space(4, 6, 2, 0.2, changes=ODD_HEADS + SLOW_NETWORK)
 
@@ -43,11 +44,17 @@ def planned(space: Space) -> PlanDocument | None:
         return None
 
 
+def fits_on_the_device(space: Space) -> bool:
+    """Whether the search has a plan that leaves the host's memory alone, as all those of brute force do."""
+    document = planned(space)
+    return document is not None and not any(fraction for stage in document.stages for _, fraction in stage.offload)
+
+
 @pytest.mark.parametrize("space", PARAMETERS)
 def test_the_search_finds_what_brute_force_finds(space: Space) -> None:
     """Without a gap the plan is the fastest of all; with one it is within it; the bound is never above the optimum."""
     best_s = optimum_s(space)
-    assert (planned(space) is None) == (best_s == inf)
+    assert fits_on_the_device(space) == (best_s < inf)
     for gap in (0.0, 0.03) if best_s < inf else ():
         document = search.plan(space.request(gap))
         check(document, best_s)
@@ -62,7 +69,7 @@ def test_the_spaces_are_worth_searching() -> None:
     found: set[str] = set()
     for space in SPACES:
         document = planned(space)
-        if document is None:
+        if document is None or not fits_on_the_device(space):
             found.add("infeasible")
             continue
         parallelism, stages = document.parallelism, document.stages
@@ -77,7 +84,24 @@ def test_the_spaces_are_worth_searching() -> None:
     assert wanted <= found
 
 
-@pytest.mark.parametrize("space", [SPACES[3], SPACES[8], SPACES[15]], ids=lambda space: space.name)
+@pytest.mark.slow
+def test_the_kinds_of_model_are_worth_searching() -> None:
+    """Among the optima are split and whole experts over ranks, rings, exchanged heads, and chunks of unequal ends."""
+    found: set[str] = set()
+    for space in KINDS:
+        document = planned(space)
+        if document is None or not fits_on_the_device(space):
+            continue
+        parallelism, stages = document.parallelism, document.stages
+        found.update(name for name in ("cp", "ep", "etp", "pp", "vpp") if getattr(parallelism, name) > 1)
+        found.update({parallelism.cp_type} if parallelism.cp > 1 else set())
+        found.update({"ep and etp"} if parallelism.ep > 1 and parallelism.etp > 1 else set())
+        found.update({"sharded over cp"} if parallelism.cp > parallelism.dp and stages[0].zero_stage else set())
+        found.update(module for stage in stages for module in stage.recompute.set)
+    assert {"cp", "ep", "etp", "pp", "vpp", "ring", "ulysses", "ep and etp", "sharded over cp", "moe"} <= found
+
+
+@pytest.mark.parametrize("space", [SPACES[3], SPACES[8], SPACES[15], KINDS[2], KINDS[-3]], ids=lambda space: space.name)
 def test_brute_force_may_leave_out_dominated_options(space: Space) -> None:
     """Its own short cut changes nothing: an option slower in all of its seconds is in no better plan."""
     assert BruteForce(space.request(), reduced=False).best_s() == optimum_s(space)

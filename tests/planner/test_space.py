@@ -7,20 +7,29 @@ from cost_models.schedules import actions
 from planner import rules
 from planner.space import (
     LAYOUT_FIELDS,
+    MESH,
     SCHEDULES,
     chunk_layers,
+    context_forms,
     divisors,
+    expert_forms,
+    known_values,
     layouts,
     meshes,
     one_factor_away,
+    units,
 )
 from tests.oracles.brute_force import chunk_sizes, legal_layouts
-from tests.oracles.spaces import ODD_HEADS, SPACES, Space
+from tests.oracles.spaces import EXPERTS, KINDS, LEADING_DENSE, ODD_HEADS, SPACES, Space
 
 SEVERAL = [
     *SPACES[::4],
     Space(12, 3, 12, 0.5, gpus_per_node=4),
     Space(6, 5, 4, 0.5, gpus_per_node=1, changes=ODD_HEADS),
+    *KINDS[::2],
+    Space(12, 2, 6, 0.5, gpus_per_node=4, changes=LEADING_DENSE),
+    Space(8, 2, 2, 0.5, gpus_per_node=4, seq_len="16k"),
+    Space(8, 2, 2, 0.5, gpus_per_node=2, seq_len="16k", changes=(*EXPERTS, "kv_heads=8")),
 ]
 EACH = pytest.mark.parametrize("space", SEVERAL, ids=lambda space: space.name)
 
@@ -42,17 +51,7 @@ def test_no_layout_breaks_a_rule(space: Space) -> None:
     """Every rule holds on every row, and every schedule has a table for it."""
     request = space.request()
     columns = layouts(request, meshes(request))
-    model = request.model
-    known = {
-        "gpus": request.cluster.gpus,
-        "layers": model.layers,
-        "heads": model.heads,
-        "kv_heads": model.kv_heads,
-        "ffn": model.ffn,
-        "seq_len": request.workload.seq_len,
-        "global_batch": request.workload.global_batch,
-    }
-    assert np.all(rules.legal({**known, **columns}))
+    assert np.all(rules.legal({**known_values(request), **columns}))
     assert set(LAYOUT_FIELDS) <= set(columns)
     for schedule, pp, vpp, m in zip(
         *(columns[name].tolist() for name in ("schedule", "pp", "vpp", "num_microbatches")), strict=True
@@ -78,9 +77,41 @@ def test_chunks_share_the_layers_as_evenly_as_they_go(pp: int) -> None:
 
 def test_a_neighbour_has_one_prime_factor_elsewhere() -> None:
     """As many GPUs, and a factor of 2, 3, 5 ... moved from one degree to another."""
-    rows = np.array([(4, 2, 2), (2, 4, 2), (1, 4, 4), (8, 1, 2), (4, 4, 1), (4, 2, 1), (1, 8, 2)]).T
-    near = one_factor_away({"tp": 4, "pp": 2, "dp": 2}, dict(zip(("tp", "pp", "dp"), rows, strict=True)))
-    assert near.tolist() == [False, True, False, True, True, False, False]
+    rows = [(4, 1, 2, 2), (2, 1, 4, 2), (1, 1, 4, 4), (8, 1, 1, 2), (4, 1, 4, 1), (4, 1, 2, 1), (1, 1, 8, 2)]
+    rows += [(2, 2, 2, 2), (1, 4, 2, 2), (4, 2, 1, 2), (2, 2, 4, 1)]
+    near = one_factor_away({"tp": 4, "cp": 1, "pp": 2, "dp": 2}, dict(zip(MESH, np.array(rows).T, strict=True)))
+    assert near.tolist() == [False, True, False, True, True, False, False, True, False, True, False]
+
+
+def test_experts_are_dealt_to_every_number_of_ranks_that_divides_them() -> None:
+    """Whole experts, and experts split as the layer is; a dense model knows none."""
+    request = Space(12, 2, 6, 0.5, gpus_per_node=4, changes=LEADING_DENSE).request()
+    assert expert_forms(request, 2, 12) == [(1, 1), (2, 1), (3, 1), (6, 1), (1, 2), (2, 2), (3, 2), (6, 2)]
+    assert expert_forms(request, 1, 4) == [(1, 1), (2, 1)]
+    assert expert_forms(Space(12, 2, 6, 0.5).request(), 2, 12) == [(1, 1)]
+
+
+def test_context_is_split_in_four_ways() -> None:
+    """Gathered, in a ring, by heads, and by heads inside a domain with rings between domains."""
+    request = Space(16, 2, 1, 0.5, gpus_per_node=4, seq_len="16k", changes=("kv_heads=8",)).request()
+    assert context_forms(request, 1, 1) == [(1, 0)]
+    assert context_forms(request, 1, 4) == [(1, 0), (1, 1), (4, 0)]
+    assert context_forms(request, 1, 8) == [(1, 0), (1, 1), (8, 0), (4, 1)]
+    assert context_forms(request, 2, 8) == [(1, 0), (1, 1), (2, 1)]
+    assert context_forms(request, 4, 4) == [(1, 0), (1, 1)]
+
+
+def test_short_sequences_are_not_split() -> None:
+    """Context parallelism is searched from 16,384 tokens a sequence."""
+    for seq_len, most in (("8k", 1), ("16k", 4)):
+        assert meshes(Space(4, 2, 4, 0.5, seq_len=seq_len).request())["cp"].max() == most
+
+
+def test_stages_are_dealt_whole_groups_of_layers() -> None:
+    """A pipeline has at most as many ranks as the pattern repeats; what leads and trails goes with the ends."""
+    request = Space(6, 7, 6, 0.5, changes=("sliding_window=256", "full_attention_step=2")).request()
+    assert units(request.model) == known_values(request)["layers"] == 3
+    assert meshes(request)["pp"].max() == 3
 
 
 @pytest.mark.parametrize(("value", "largest"), [(1, 5), (12, 4), (36, 36), (97, 96), (10**9, 1000)])

@@ -205,12 +205,12 @@ def _time_breakdown(best: Candidate, chosen: Rows) -> dict[str, float]:
 
 
 def _certificate(search: Search, best: Candidate) -> Certificate:
-    bound_s = search.bound_s
+    proven = search.certificate
     return Certificate(
         status="OPTIMAL" if search.proven else "FEASIBLE",
         objective_s=best.objective_s,
-        bound_s=bound_s,
-        gap=1.0 - bound_s / best.objective_s,
+        bound_s=proven.bound,
+        gap=proven.gap,
         method=METHOD,
         layouts=search.layouts,
         rows=search.rows,

@@ -12,13 +12,12 @@ from planner.pipeline import Pipeline
 from planner.predict import CostModel
 from planner.request import Progress
 from planner.space import MESH
+from solver.certificate import Certificate, certify
 
 __all__ = ["Candidate", "Search"]
 
 # Step times closer than this are equal: ties go to the preferred plan, not to rounding.
 TIE = 1e-9
-# What the solvers' tolerances may take from a bound.
-ROUNDING = 1e-8
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +77,12 @@ class Search:
     @property
     def proven(self) -> bool:
         """Whether the bound is within the gap of the best plan."""
-        return self.best is not None and self.bound_s >= self.best.objective_s * (1.0 - self.request.gap - ROUNDING)
+        return self.certificate.status == "OPTIMAL"
+
+    @property
+    def certificate(self) -> Certificate:
+        """What the search has proven so far."""
+        return certify(self.best.objective_s if self.best else inf, self.bound_s, self.request.gap)
 
     @property
     def seconds_left(self) -> float:

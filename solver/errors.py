@@ -2,7 +2,6 @@
 
 SolverError
 ├── MalformedProblemError   an array or a number of a problem is not what its field allows (also a ValueError)
-├── UnknownCandidateError   a ledger was asked about a candidate that it does not hold (also a LookupError)
 └── BackEndError            the mathematical-programming back end is missing, or returned what it may not
 
 An infeasible problem is an answer, not an error: see the `status` of the solutions.
@@ -25,13 +24,6 @@ class MalformedProblemError(SolverError, ValueError):
     def __init__(self, *, field: str, found: object, allowed: str) -> None:
         super().__init__(f"{field} must be {allowed}, got {found}")
         self.field = field
-
-
-class UnknownCandidateError(SolverError, LookupError):
-    """A candidate number outside the ledger."""
-
-    def __init__(self, candidate: int, count: int) -> None:
-        super().__init__(f"candidate must be in [0, {count}), got {candidate}")
 
 
 class BackEndError(SolverError, RuntimeError):

@@ -8,7 +8,8 @@ import pytest
 from planner import search
 from planner.document import PlanDocument
 from planner.errors import InfeasibleError, Interrupted, LimitReached
-from planner.incumbent import ROUNDING, Search
+from planner.incumbent import Search
+from solver.certificate import ROUNDING
 from tests.oracles.brute_force import BruteForce
 from tests.oracles.spaces import KINDS, ODD_HEADS, SLOW_NETWORK, SPACES, Space
 

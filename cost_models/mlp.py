@@ -38,7 +38,7 @@ from cost_models.operators import (
 from cost_models.specs.model import ModelSpec
 from cost_models.specs.recipe import FrameworkRecipe
 
-__all__ = ["dense_block", "expert_block"]
+__all__ = ["dense_block", "expert_block", "received"]
 
 Expr = Any
 ROUTER_BYTES = 4  # router logits and probabilities are fp32

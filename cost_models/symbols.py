@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from sympy import Symbol
 
-__all__ = ["HELD", "MEANINGS", "PARTS", "RECOMPUTE_FLAGS", "Meaning"]
+__all__ = ["HELD", "MEANINGS", "OFFLOADS", "PARTS", "RECOMPUTE_FLAGS", "Meaning"]
 
 
 @dataclass(frozen=True)

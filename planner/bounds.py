@@ -184,7 +184,9 @@ def _fewest_layers(vpp: NDArray[np.int64], position: NDArray[np.int64], pp: NDAr
     return np.asarray(np.where(vpp == 1, 1, vpp - ends), dtype=np.int64)
 
 
-def least_memory(model: CostModel, costs: LayoutCosts, outputs: str = "device") -> dict[str, Array]:
+def least_memory(
+    model: CostModel, costs: LayoutCosts, outputs: str = "device", *, offload: bool = False
+) -> dict[str, Array]:
     """Bytes that some stage of each layout needs at the very least: `device_bytes`, or with "all" every cause.
 
     Some stage holds an even share of the layers or more; it is costed at the position that keeps least alive, without
@@ -197,7 +199,7 @@ def least_memory(model: CostModel, costs: LayoutCosts, outputs: str = "device") 
         for recompute, share in ((0, 0), (FULL, 1)):
             trial = with_recompute({**rows, "zero": np.full(len(costs), zero)}, recompute, share * rows["layers"])
             trials.append(model.stages(costs, trial, outputs))
-            if model.offload:
+            if offload:
                 gone = {name: np.ones(len(costs)) for name in OFFLOADS}
                 trials.append(model.stages(costs, {**trial, **gone}, outputs))
     best = np.argmin([values["device_bytes"] for values in trials], axis=0)

@@ -47,7 +47,7 @@ def offloaded(model: CostModel, costs: LayoutCosts, rows: Rows, capacity: float)
     for (weights, gradients), activations in itertools.product(STATES, GRID):
         waiting = np.arange(count)
         for optimizer in GRID:
-            if not weights and not optimizer and not activations:
+            if not any((weights, gradients, optimizer, activations)):
                 continue  # that is not offload
             part = take(rows, waiting)
             shares = (weights, gradients, optimizer, activations)

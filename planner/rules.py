@@ -64,6 +64,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule("tp-divides-heads", "legal", "any", *_divides("tp", "heads")),
     Rule("tp-divides-ffn", "legal", "any", *_divides("tp", "ffn")),
+    Rule("tp-divides-shared-ffn", "legal", "any", *_divides("tp", "shared_ffn")),
     Rule(
         "tp-splits-kv-heads",
         "legal",

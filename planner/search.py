@@ -19,6 +19,7 @@ from planner.errors import Interrupted, LimitReached
 from planner.incumbent import Candidate, Search
 from planner.infeasible import explain_infeasible
 from planner.layout_costs import LayoutCosts
+from planner.offload import host_share_bytes
 from planner.pipeline import Pipeline
 from planner.predict import CostModel
 from planner.request import PlanRequest, Progress
@@ -132,9 +133,14 @@ def _in_order(search: Search, costs: LayoutCosts) -> LayoutCosts:
 
 
 def can_fit(search: Search, costs: LayoutCosts) -> LayoutCosts:
-    """The layouts whose least memory fits."""
-    least = bounds.least_memory(search.model, costs)["device_bytes"]
-    return costs.take(least * (1.0 + options.MARGIN) <= search.request.capacity_bytes)
+    """The layouts whose least memory fits: on the device, or with what the host can take of it."""
+    model, request = search.model, search.request
+    capacity = request.capacity_bytes / (1.0 + options.MARGIN)
+    fits = bounds.least_memory(model, costs, offload=model.offload)["device_bytes"] <= capacity
+    if model.offload:
+        relieved = host_share_bytes(request) * (1.0 + request.recipe.fragmentation_fraction)
+        fits &= bounds.least_memory(model, costs)["device_bytes"] <= capacity + relieved
+    return costs.take(fits)
 
 
 def costed(search: Search, costs: LayoutCosts, *, evenly: bool = False) -> Iterator[Pipeline]:

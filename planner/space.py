@@ -119,6 +119,7 @@ def known_values(request: PlanRequest) -> dict[str, int]:
         "ffn": model.ffn,
         "experts": moe.experts if moe else 1,
         "expert_ffn": moe.expert_ffn if moe else 1,
+        "shared_ffn": moe.shared_ffn if moe else 0,
         "layers": units(model),
         "seq_len": request.workload.seq_len,
         "global_batch": request.workload.global_batch,
@@ -245,6 +246,7 @@ def chunk_layers(layers: ArrayLike, vpp: ArrayLike, chunk: ArrayLike, ends_model
 _TENSOR_PARALLEL_RULES = (
     "tp-divides-heads",
     "tp-divides-ffn",
+    "tp-divides-shared-ffn",
     "tp-splits-kv-heads",
     "tp-divides-sequence",
     "tp-inside-domain",

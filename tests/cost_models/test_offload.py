@@ -22,7 +22,7 @@ def stage(model_name, recipe_name, columns, *, counting=False, **fractions):
     """Outputs of the stage expressions that read offload fractions, and the parts that they read."""
     micro_batch, exchange, whole = lowered(model_name, recipe_name, offload=True, counting=counting)
     parts = evaluate(micro_batch, columns, ROWS) | evaluate(exchange, columns, ROWS)
-    away = {name: np.full(ROWS, fractions.get(name, 0.0)) for name in FRACTIONS}
+    away = {name: np.broadcast_to(np.float64(fractions.get(name, 0.0)), ROWS) for name in FRACTIONS}
     return parts | evaluate(whole, {**columns, **parts, **away}, ROWS)
 
 
@@ -113,3 +113,19 @@ def test_offloading_more_never_takes_less_time(model_name, recipe_name):
         for less, more in zip(steps, steps[1:], strict=False):
             for cost in SECONDS:
                 assert np.all(more[cost] >= less[cost] * (1 - 1e-12)), (name, cost)
+
+
+@pytest.mark.parametrize(("model_name", "recipe_name"), CASES)
+def test_offloaded_chunks_add_up_to_their_stage(model_name, recipe_name):
+    """Seconds of a micro-batch in two chunks add up to those of the stage, whatever is offloaded and recomputed."""
+    columns = random_columns(MODELS[model_name], ROWS, seed=7) | {"has_head": np.zeros(ROWS)}
+    rng = np.random.default_rng(8)
+    layers = np.floor(rng.random(ROWS) * columns["layers"])
+    again = np.minimum(layers, columns["recompute_layers"])
+    first = columns | {"layers": layers, "recompute_layers": again}
+    second = {"layers": columns["layers"] - layers, "recompute_layers": columns["recompute_layers"] - again}
+    second = columns | second | {"has_embedding": np.zeros(ROWS)}
+    fractions = {name: rng.choice([0, 0.25, 0.5, 1], ROWS) for name in FRACTIONS}
+    whole, *parts = (stage(model_name, recipe_name, rows, **fractions) for rows in (columns, first, second))
+    for cost in ("forward_s", "input_grad_s", "weight_grad_s"):
+        np.testing.assert_allclose(parts[0][cost] + parts[1][cost], whole[cost], rtol=1e-12, err_msg=cost)

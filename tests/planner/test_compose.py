@@ -50,7 +50,7 @@ def modules_of(model: ModelSpec, recipe: FrameworkRecipe) -> set[str]:
 
 
 def agrees_with_its_kind(document: PlanDocument) -> None:
-    """Experts, context, groups of layers and recompute sets are those of the model; the host holds what is offloaded."""
+    """Experts, context, groups of layers and recompute sets are those of the model, as is what the host holds."""
     parallelism, model = document.parallelism, document.model
     stage_ranks = parallelism.tp * parallelism.cp * parallelism.dp
     experts = model.moe.experts if model.moe else 1

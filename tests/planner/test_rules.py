@@ -31,12 +31,14 @@ GOOD: dict[str, Any] = {
     "ffn": 128,
     "experts": 8,
     "expert_ffn": 64,
+    "shared_ffn": 32,
     "seq_len": 1024,
 }
 BROKEN: list[tuple[str, dict[str, Any], str]] = [
     ("degrees-multiply", {"gpus": 63}, "at most gpus (63), got 64"),
     ("tp-divides-heads", {"heads": 30, "cp_heads": 1}, "tp must divide heads (30), got 4; nearest: 3 or 5"),
     ("tp-divides-ffn", {"ffn": 126}, "tp must divide ffn (126), got 4; nearest: 3 or 6"),
+    ("tp-divides-shared-ffn", {"shared_ffn": 30}, "tp must divide shared_ffn (30), got 4; nearest: 3 or 5"),
     ("tp-splits-kv-heads", {"kv_heads": 6, "cp_heads": 1}, "kv_heads (6), got 4"),
     (
         "tp-divides-sequence",

@@ -16,8 +16,7 @@ from tests.oracles.spaces import KINDS, ODD_HEADS, SLOW_NETWORK, SPACES, Space
 # Brute force takes seconds on the larger ones.
 SLOW = [space for space in [*SPACES, *KINDS] if space.gpus >= 5 or space.seq_len == "4k"] + KINDS[1::2]
 PARAMETERS = [
-    pytest.param(space, id=space.name, marks=[pytest.mark.slow] if space in SLOW else [])
-    for space in [*SPACES, *KINDS]
+    pytest.param(space, id=space.name, marks=[pytest.mark.slow] if space in SLOW else []) for space in [*SPACES, *KINDS]
 ]
 PIPELINES = Space(4, 6, 2, 0.2, changes=ODD_HEADS + SLOW_NETWORK)
 

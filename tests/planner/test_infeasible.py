@@ -20,7 +20,7 @@ def messages(**changes: object) -> tuple[str, ...]:
 
 def test_a_model_too_large_names_stage_need_and_excess() -> None:
     """Bytes needed less bytes usable is what is too much; the layout, the causes and what was not tried are told."""
-    tightest, layout, untried = messages()
+    tightest, layout, host, untried = messages()
     found = re.search(r"needs ([\d.]+) GiB on a GPU of stage \d+ .*usable are ([\d.]+) GiB: ([\d.]+) GiB too", tightest)
     assert found is not None
     needed, usable, over = (float(text) for text in found.groups())
@@ -30,13 +30,14 @@ def test_a_model_too_large_names_stage_need_and_excess() -> None:
     assert re.search(r"tp \d+, pp \d+, vpp 1, dp 1, micro_batch_size 1, ZeRO-0", layout)
     assert "every layer recomputed" in layout
     assert re.search(r"moments [\d.]+ GiB, master weights [\d.]+ GiB", layout)
+    assert re.search(r"with [\d.]+ GiB of host memory a GPU, offload does not", host)
     assert "offload" in untried
 
 
 def test_a_little_too_much_is_told_in_small_units() -> None:
-    """A capacity just below what is needed gives a small excess of the same layout."""
-    space = Space(2, 3, 4, 0.0)
-    request = space.request()
+    """A capacity just below what is needed gives a small excess of the same layout, on hosts without memory."""
+    request = Space(2, 3, 4, 0.0).request()
+    request = request.replaced(cluster=request.cluster.replaced(host_memory_bytes=1))
     with pytest.raises(InfeasibleError, match=r"[\d.]+ [KM]iB too much"):
         search.plan(request.replaced(capacity_bytes=request.capacity_bytes * 0.9999))
 

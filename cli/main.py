@@ -22,7 +22,12 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON, also on failure.
 def planning(
     context: typer.Context,
     model: Annotated[
-        str | None, typer.Option(help="Model: a catalog name or a TOML file.", metavar="NAME", rich_help_panel=MODEL)
+        str | None,
+        typer.Option(
+            help="Model: a catalog name, a TOML file, a Hugging Face config.json or its folder.",
+            metavar="NAME",
+            rich_help_panel=MODEL,
+        ),
     ] = None,
     recipe: Annotated[
         str | None,

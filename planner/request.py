@@ -120,8 +120,21 @@ def build_request(
         gap=gap,
         time_limit_s=time_limit_s,
         top_k=top_k,
-        assumptions=(*model_notes, *hardware.assumptions, *workload_notes, *recipe_note, *changes.sentences()),
+        assumptions=(
+            *model_notes,
+            *hardware.assumptions,
+            *_profile_notes(hardware.cluster.gpu.name),
+            *workload_notes,
+            *recipe_note,
+            *changes.sentences(),
+        ),
     )
+
+
+def _profile_notes(gpu: str) -> tuple[str, ...]:
+    """What to tell of a profile whose constants were not measured on the GPU itself."""
+    measured = catalog.measured_gpu(gpu)
+    return () if measured == gpu else (f"No constants are measured on {gpu}: those of {measured} are scaled to it.",)
 
 
 def _known(schedule: str | None) -> str | None:

@@ -164,3 +164,10 @@ def test_a_request_is_frozen_and_checked() -> None:
         PlanRequest(**dict(request), gpa=0.1)
     with pytest.raises(TypeError, match="frozen"):
         request.gap = 0.1
+
+
+def test_constants_of_another_gpu_are_told() -> None:
+    """A GPU without measurements of its own is planned with scaled constants, and the assumptions name whose."""
+    told = build_request("llama3-8b", 8, gpu="h800").assumptions
+    assert any("No constants are measured on h800-sxm: those of h100-sxm" in sentence for sentence in told)
+    assert not any("No constants are measured" in s for s in build_request("llama3-8b", 8, gpu="h100-sxm").assumptions)

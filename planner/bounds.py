@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from planner.layout_costs import LayoutCosts
 from planner.options import FULL, Rows, stage_rows, with_recompute
-from planner.predict import MICRO_BATCH_OUTPUTS, CostModel
+from planner.predict import MICRO_BATCH_OUTPUTS, CostModel, unit_seconds
 from planner.space import OFFLOADS, ZERO_MODES, Columns, context_forms, divisors, expert_forms, units
 
 __all__ = ["even_budget_s", "layout_bounds", "least_memory", "mesh_bounds", "option_bounds", "window"]
@@ -53,7 +53,7 @@ def _least_per_sequence_s(model: CostModel, tp: int, cp: int) -> float:
     layouts = dict(zip(("cp_heads", "cp_ring", "ep", "etp", "micro_batch_size"), rows, strict=True))
     layouts |= {name: np.full(rows.shape[1], value) for name, value in (("tp", tp), ("cp", cp))}
     layouts["sequence_parallel"] = np.full(rows.shape[1], int(tp > 1 and request.recipe.sequence_parallel))
-    total = total_s(model, {unit: model.unit_s(layouts, unit) for unit in ("layer", "embedding", "head")})
+    total = total_s(model, unit_seconds(model.micro_batch(layouts)))
     return float((total / layouts["micro_batch_size"]).min())
 
 

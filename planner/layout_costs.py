@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.predict import MICRO_BATCH_OUTPUTS, CostModel
+from planner.predict import CostModel, unit_seconds
 from planner.space import OFFLOADS, ZERO_MODES, take
 
 __all__ = ["LayoutCosts"]
@@ -55,18 +55,10 @@ class LayoutCosts:
         """A cost of one micro-batch for each layout, float[layouts] (or float[layouts, sets] for several sets)."""
         return np.asarray(self.micro_batch[name][:, recompute][self.micro_batch_row])
 
-    def per_exchange(self, name: str) -> Array:
-        """A cost of exchanging states, or a number of parameters, for each layout."""
-        return np.asarray(self.exchange[name][self.exchange_row])
-
     @cached_property
     def unit_s(self) -> dict[str, Array]:
         """Least seconds of one micro-batch in a layer, the embedding and the head: forward, backward, no recompute."""
-        units = ("layer", "embedding", "head")
-        distinct = {
-            unit: np.sum([self.micro_batch[f"{unit}_{part}"][:, 0] for part in MICRO_BATCH_OUTPUTS], axis=0)
-            for unit in units
-        }
+        distinct = unit_seconds({name: column[:, 0] for name, column in self.micro_batch.items()})
         return {unit: seconds[self.micro_batch_row] for unit, seconds in distinct.items()}
 
     @cached_property

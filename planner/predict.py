@@ -17,7 +17,7 @@ from planner.space import RECOMPUTE_SETS
 if TYPE_CHECKING:
     from planner.layout_costs import LayoutCosts
 
-__all__ = ["MICRO_BATCH_OUTPUTS", "OUTPUTS", "TIME_OUTPUTS", "CostModel", "padded_vocab"]
+__all__ = ["MICRO_BATCH_OUTPUTS", "OUTPUTS", "TIME_OUTPUTS", "CostModel", "padded_vocab", "unit_seconds"]
 
 Array = NDArray[np.float64]
 
@@ -37,6 +37,14 @@ def padded_vocab(vocab: int, multiple: int, tp: Any) -> Any:
     """Vocabulary as the framework pads it: the next multiple of `multiple` times tp."""
     step = multiple * np.asarray(tp, dtype=np.float64)
     return np.ceil(vocab / step) * step
+
+
+def unit_seconds(micro_batch: Mapping[str, Array]) -> dict[str, Array]:
+    """Seconds of one micro-batch in a layer, the embedding and the head: forward and backward, no state exchange."""
+    return {
+        unit: np.asarray(sum(micro_batch[f"{unit}_{part}"] for part in MICRO_BATCH_OUTPUTS))
+        for unit in ("layer", "embedding", "head")
+    }
 
 
 def _constants(request: PlanRequest) -> dict[str, float]:
@@ -121,27 +129,18 @@ class CostModel:
 
     def micro_batch(self, layouts: Mapping[str, NDArray[Any]], recompute: int = 0) -> dict[str, Array]:
         """Costs of one micro-batch in one layer, the embedding and the head, for each layout and one recompute set."""
-        wanted = RECOMPUTE_SETS[recompute]
-        flags = {str(symbol): float(module in wanted) for module, symbol in RECOMPUTE_FLAGS.items()}
         columns = self._with_vocab(layouts)
-        rows = len(columns["tp"])
-        return evaluate_distinct(self._micro_batch, columns, rows, {**self.constants, **flags})
-
-    def unit_s(self, layouts: Mapping[str, NDArray[Any]], unit: str) -> Array:
-        """Least seconds of one micro-batch in a unit (layer, embedding, head): no recompute, no state exchange."""
-        costs = self.micro_batch(layouts)
-        return np.asarray(sum(costs[f"{unit}_{part}"] for part in MICRO_BATCH_OUTPUTS))
+        return evaluate_distinct(self._micro_batch, columns, len(columns["tp"]), self._with_flags(recompute))
 
     def micro_batch_table(self, layouts: Mapping[str, NDArray[Any]]) -> tuple[dict[str, Array], NDArray[np.int64]]:
         """Costs of one micro-batch, float[distinct, recompute sets] by name, and which distinct row each layout is."""
         columns, rows = self._with_vocab(layouts), len(layouts["tp"])
         per_set: list[dict[str, Array]] = []
-        for index, modules in enumerate(RECOMPUTE_SETS):
+        for index in range(len(RECOMPUTE_SETS)):
             if index not in self.recompute_sets:  # never asked for
                 per_set.append(per_set[0])
                 continue
-            flags = {str(symbol): float(module in modules) for module, symbol in RECOMPUTE_FLAGS.items()}
-            values, which = distinct(self._micro_batch, columns, rows, {**self.constants, **flags})
+            values, which = distinct(self._micro_batch, columns, rows, self._with_flags(index))
             per_set.append(values)
         return {name: np.stack([values[name] for values in per_set], axis=1) for name in per_set[0]}, which
 
@@ -163,6 +162,11 @@ class CostModel:
         values = evaluate(lowered, costs.gather(lowered.inputs, rows), len(rows["layout"]))
         # What overlapping hides is a difference: where all is hidden, rounding can leave a hair below zero.
         return {name: np.maximum(column, 0.0) for name, column in values.items()}
+
+    def _with_flags(self, recompute: int) -> dict[str, float]:
+        """The constants and the flags of a recompute set."""
+        modules = RECOMPUTE_SETS[recompute]
+        return self.constants | {str(symbol): float(module in modules) for module, symbol in RECOMPUTE_FLAGS.items()}
 
     def _with_vocab(self, layouts: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         vocab, multiple = self.request.model.vocab, self.request.recipe.vocab_multiple

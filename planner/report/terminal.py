@@ -11,7 +11,6 @@ from planner.report.quantities import duration, gib, percent
 from planner.report.tables import alternatives_table, breakdown_table, stages_table
 
 VERDICTS = {"yes": "fits", "borderline": "may not fit", "no": "does not fit"}
-BREAKDOWN_ROWS = 6
 
 
 def report(document: PlanDocument, width: int = 100) -> RenderableType:

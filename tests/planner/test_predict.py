@@ -6,7 +6,7 @@ import pytest
 from cost_models.stage import COMMUNICATIONS
 from planner.layout_costs import LayoutCosts
 from planner.options import chunk_rows, positions, stage_options
-from planner.predict import MICRO_BATCH_OUTPUTS, OUTPUTS, CostModel, padded_vocab
+from planner.predict import MICRO_BATCH_OUTPUTS, OUTPUTS, CostModel, padded_vocab, unit_seconds
 from planner.space import RECOMPUTE_SETS, layouts, meshes
 from tests.oracles.spaces import EXPERTS, LATENT, LEADING_DENSE, NO_OVERLAP, SLOW_NETWORK, UNFUSED, Space
 
@@ -66,7 +66,7 @@ def test_columns_travel_with_the_layouts() -> None:
     few = costs.with_columns(mark=np.arange(len(costs))).take(rows)
     assert few.layouts["mark"].tolist() == [5, 2]
     assert few.unit_s["layer"].tolist() == costs.unit_s["layer"][rows].tolist()
-    assert np.allclose(costs.unit_s["layer"], model.unit_s(costs.layouts, "layer"), rtol=1e-12)
+    assert np.allclose(costs.unit_s["layer"], unit_seconds(model.micro_batch(costs.layouts))["layer"], rtol=1e-12)
     assert len(few) == 2
 
 

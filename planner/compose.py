@@ -75,7 +75,7 @@ def _catalog_specs(search: Search) -> tuple[Any, ...]:
 
 def _parallelism(search: Search, candidate: Candidate) -> Parallelism:
     layout = candidate.pipeline.layout
-    degrees = ("tp", "pp", "vpp", "cp", "ep", "etp", "dp", "dp_shard", "dp_replicate")
+    degrees = ("tp", "pp", "vpp", "cp", "cp_heads", "ep", "etp", "dp", "dp_shard", "dp_replicate")
     batch = ("micro_batch_size", "num_microbatches")
     return Parallelism(
         **{name: layout[name] for name in (*degrees, *batch)},

@@ -19,6 +19,7 @@ class Parallelism(Record):
     cp_type: Literal["all_gather", "ring", "ulysses", "hierarchical"] = Field(
         default="all_gather", description="how keys and values reach the other ranks of the cp group"
     )
+    cp_heads: Degree = Field(default=1, description="neighbours of the cp group that trade sequence for heads")
     ep: Degree = Field(default=1, description="expert parallel degree")
     etp: Degree = Field(default=1, description="tensor parallel degree inside an expert")
     dp: Degree = Field(description="data parallel degree, dp_shard * dp_replicate")

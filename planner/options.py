@@ -117,8 +117,8 @@ def stage_rows(layouts: Mapping[str, NDArray[Any]], rows: Rows) -> Rows:
     }
 
 
-def with_recompute(rows: Rows, recompute: int, per_chunk: NDArray[np.int64]) -> Rows:
-    """The rows under a recompute set that covers up to `per_chunk` layers of every chunk."""
+def with_recompute(rows: Rows, recompute: int | NDArray[np.int64], per_chunk: NDArray[np.int64]) -> Rows:
+    """The rows under a recompute set (each its own, or one for all) that covers up to `per_chunk` layers of a chunk."""
     narrow = np.minimum(per_chunk, rows["chunk_layers"])
     wide = np.minimum(per_chunk, rows["chunk_layers"] + 1)
     count = len(rows["layout"])

@@ -1,7 +1,7 @@
 """One layout's stages as a solver sees them: options as rows, and the step that a choice of them takes."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -73,6 +73,28 @@ class Pipeline:
         least = np.full(self.layout["pp"], np.inf)
         np.minimum.at(least, self.options["position"], self.options["global_s"])
         return float(least.max())
+
+    @cached_property
+    def row_bound_s(self) -> Array:
+        """Lower bound of the step of every assignment that takes a row, float[options].
+
+        Its rank does its first work, all its micro-batches and its last work; before and after, a micro-batch passes
+        through the ranks in front of it, which have first and last work of their own.
+        """
+        least_pass, least_edge = (np.full(self.layout["pp"], np.inf) for _ in range(2))
+        np.minimum.at(least_pass, self.chain.stage, self.chain.pass_through)
+        np.minimum.at(least_edge, self.chain.stage, self.chain.edge)
+        way = np.cumsum(least_pass) - least_pass
+        # The longest way in: from any rank in front, whose own first and last work come before the passing.
+        entry = np.maximum.accumulate(least_edge - way) + way
+        in_front = np.concatenate([[0.0], (entry + least_pass)[:-1]])
+        enter = np.maximum(in_front[self.chain.stage], self.chain.edge)
+        others = np.maximum(self.options["global_s"], self.global_floor_s)
+        return np.asarray(self.chain.work + enter + others)
+
+    def restricted(self, rows: NDArray[Any]) -> "Pipeline":
+        """The same layout with some of its options."""
+        return replace(self, options=take(self.options, rows))
 
     def times(self, rows: Any = slice(None)) -> StageTimes:
         """The times of option rows; with a choice of one row a stage, those of its pipeline."""

@@ -183,6 +183,7 @@ def replayed(candidate: Candidate) -> Candidate:
 
 def tightened(search: Search, candidate: Candidate) -> Candidate:
     """The candidate after its layout's mixed-integer program: its best choice by replay, its proven bound."""
+    candidate = under_cutoff(search, candidate)
     pipeline = candidate.pipeline
 
     def replay(choice: NDArray[np.int64]) -> tuple[float, Path]:
@@ -199,6 +200,15 @@ def tightened(search: Search, candidate: Candidate) -> Candidate:
     # Stages of more layers than the cutoff allows are not among the options: nothing is proven beyond it.
     bound_s = min(max(result.bound, candidate.bound_s), search.cutoff_s)
     return replace(candidate, choice=result.choice, objective_s=result.objective, bound_s=bound_s)
+
+
+def under_cutoff(search: Search, candidate: Candidate) -> Candidate:
+    """The candidate without the options of its layout that no plan under the cutoff takes; its choice stays."""
+    pipeline = candidate.pipeline
+    kept = pipeline.row_bound_s < search.cutoff_s
+    kept[candidate.choice] = True
+    choice = np.cumsum(kept)[candidate.choice] - 1
+    return replace(candidate, pipeline=pipeline.restricted(np.flatnonzero(kept)), choice=choice)
 
 
 def neighbours(search: Search) -> None:

@@ -14,11 +14,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.layout_costs import LayoutCosts
-from planner.options import FULL, Rows, stage_rows, with_recompute
+from planner.options import FULL, Rows, fitting, stage_rows, with_recompute, with_zero_modes
 from planner.predict import MICRO_BATCH_OUTPUTS, CostModel, unit_seconds
 from planner.space import OFFLOADS, ZERO_MODES, Columns, context_forms, divisors, expert_forms, units
 
-__all__ = ["even_budget_s", "layout_bounds", "least_memory", "mesh_bounds", "option_bounds", "window"]
+__all__ = [
+    "even_budget_s",
+    "fullest_stage_bounds",
+    "layout_bounds",
+    "least_memory",
+    "mesh_bounds",
+    "option_bounds",
+    "window",
+]
 
 Array = NDArray[np.float64]
 UNSHARDED, SHARDED = 0, 1  # indices of ZERO_MODES that a global part can be least under
@@ -205,6 +213,22 @@ def least_memory(
     best = np.argmin([values["device_bytes"] for values in trials], axis=0)
     index = np.arange(len(best))
     return {name: np.stack([values[name] for values in trials])[best, index] for name in trials[0]}
+
+
+def fullest_stage_bounds(model: CostModel, costs: LayoutCosts) -> Array:
+    """Lower bounds of each layout's step by what its fullest stage must recompute and exchange to fit, seconds.
+
+    Some stage holds an even share of the layers or more; its work, its exchanges and its share of the global part are
+    costed at the position that keeps least alive, in the best of the ways that fit. Infinite where none does.
+    """
+    options = fitting(model, costs, with_zero_modes(costs.layouts, _even_stage(model, costs.layouts)))
+    times = model.stages(costs, options, "times")
+    work = sum(times[name] for name in MICRO_BATCH_OUTPUTS)
+    seconds = costs.layouts["num_microbatches"][options["layout"]] * work
+    seconds = seconds + times["first_s"] + times["last_s"] + times["global_s"]
+    bound = np.full(len(costs), np.inf)
+    np.minimum.at(bound, options["layout"], seconds)
+    return bound
 
 
 def _even_stage(model: CostModel, layouts: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:

@@ -10,10 +10,13 @@ from numpy.typing import NDArray
 
 from planner.predict import CostModel, unit_seconds
 from planner.space import OFFLOADS, ZERO_MODES, take
+from solver.pareto import front
 
 __all__ = ["LayoutCosts"]
 
 Array = NDArray[np.float64]
+# What else the costs of a micro-batch depend on.
+BESIDE_CONTEXT_FORM = ("tp", "sequence_parallel", "cp", "ep", "etp", "micro_batch_size")
 GROUPS = ("tp", "cp", "ep", "pp", "dp_shard", "dp_replicate", "world")
 
 
@@ -50,6 +53,20 @@ class LayoutCosts:
         """The costs of the same layouts, which get more columns."""
         layouts = {**self.layouts, **columns}
         return LayoutCosts(layouts, self.micro_batch, self.micro_batch_row, self.exchange, self.exchange_row)
+
+    def best_context_forms(self) -> "LayoutCosts":
+        """The layouts that no other way to split the context makes needless: at most as dear in everything.
+
+        Ways to split differ in the costs of a micro-batch alone, and less is better of all of them. Of equals the first
+        stays.
+        """
+        if not np.any(self.layouts["cp"] > 1):
+            return self
+        distinct, first = np.unique(self.micro_batch_row, return_index=True)
+        same = np.column_stack([self.layouts[name][first] for name in BESIDE_CONTEXT_FORM])
+        _, rival = np.unique(same, axis=0, return_inverse=True)
+        costs = np.concatenate([column[distinct] for column in self.micro_batch.values()], axis=1)
+        return self.take(np.isin(self.micro_batch_row, distinct[front(costs, rival.reshape(-1))]))
 
     def per_micro_batch(self, name: str, recompute: Any = 0) -> Array:
         """A cost of one micro-batch for each layout, float[layouts] (or float[layouts, sets] for several sets)."""

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost_models import schedules
-from cost_models.schedules.live import live_history
+from cost_models.schedules.live import live_histories
 from planner.layout_costs import LayoutCosts
 from planner.offload import kept_on_device, offloaded
 from planner.predict import MICRO_BATCH_OUTPUTS, CostModel
@@ -27,11 +27,14 @@ __all__ = [
     "Live",
     "Rows",
     "chunk_rows",
+    "device_capacity",
+    "fitting",
     "live_counts",
     "positions",
     "stage_options",
     "stage_rows",
     "with_recompute",
+    "with_zero_modes",
 ]
 
 # Until predictions carry bands of their own, what is predicted must fit with this much to spare (design, section 3).
@@ -57,21 +60,26 @@ class Live:
     last: NDArray[np.int64]
 
 
-@lru_cache(maxsize=4096)
 def live_counts(schedule: str, pp: int, vpp: int, num_microbatches: int) -> Live:
     """Live counts of a schedule. GPipe keeps every micro-batch; the others stop growing once the pipeline is full."""
     settled = num_microbatches if schedule == "gpipe" else min(num_microbatches, SETTLED * pp)
-    table = schedules.actions(schedule, pp, vpp, settled)
-    total, wide, first, last = (np.zeros((pp, *shape), dtype=np.int64) for shape in ((), (vpp,), (), ()))
-    for rank in range(pp):
-        history = live_history(table, rank)
-        running = np.cumsum(history, axis=1)
-        every = running[:, -1]
-        total[rank], first[rank], last[rank] = every.max(), history[:, 0].max(), history[:, -1].max()
-        # Chunks that are a layer wider come first on the last rank and last on all others: see space.chunk_layers.
-        leading = running[:, : vpp - 1].max(axis=0)
-        trailing = (every[:, None] - running[:, : vpp - 1][:, ::-1]).max(axis=0)
-        wide[rank, 1:] = leading if rank == pp - 1 and pp > 1 else trailing
+    return _live_counts(schedule, pp, vpp, settled)
+
+
+@lru_cache(maxsize=4096)
+def _live_counts(schedule: str, pp: int, vpp: int, num_microbatches: int) -> Live:
+    table = schedules.actions(schedule, pp, vpp, num_microbatches)
+    histories = live_histories(table)
+    running = np.cumsum(histories, axis=2)
+    every = running[..., -1]
+    # Chunks that are a layer wider come first on the last rank and last on all others: see space.chunk_layers.
+    leading = running[..., : vpp - 1].max(axis=1)
+    trailing = (every[..., None] - running[..., : vpp - 1][..., ::-1]).max(axis=1)
+    wide = np.zeros((pp, vpp), dtype=np.int64)
+    wide[:, 1:] = trailing
+    if pp > 1:
+        wide[-1, 1:] = leading[-1]
+    total, first, last = every.max(axis=1), histories[..., 0].max(axis=1), histories[..., -1].max(axis=1)
     return Live(total, wide, first, last)
 
 
@@ -137,8 +145,22 @@ def stage_options(model: CostModel, costs: LayoutCosts, rows: Rows) -> Rows:
 
     Only options that fit are left, non-dominated within their (layout, position, layers), in order of preference.
     """
-    rows = _with_zero_modes(costs.layouts, stage_rows(costs.layouts, rows))
-    capacity = model.request.capacity_bytes / (1.0 + MARGIN)
+    rows = with_zero_modes(costs.layouts, stage_rows(costs.layouts, rows))
+    candidates = fitting(model, costs, rows)
+    unfitting = np.setdiff1d(np.arange(len(rows["layout"])), candidates["origin"])
+    candidates |= model.stages(costs, candidates, "times")
+    candidates = take(candidates, _fastest_sets(candidates))
+    if model.offload:
+        candidates = _joined([kept_on_device(candidates), _offloaded(model, costs, take(rows, unfitting))])
+    return _non_dominated(candidates | _chunk_seconds(model, costs, candidates))
+
+
+def fitting(model: CostModel, costs: LayoutCosts, rows: Rows) -> Rows:
+    """The rows (each with a ZeRO mode) under every recompute set that fits, with `device_bytes` and their `origin`.
+
+    Of the full set the fewest layers that fit; where nothing needs to be recomputed, no other set is looked at.
+    """
+    capacity = device_capacity(model)
     whole = rows["chunk_layers"] + (rows["wide_chunks"] > 0)
     pending = np.arange(len(rows["layout"]))
     found: list[Rows] = []
@@ -151,32 +173,32 @@ def stage_options(model: CostModel, costs: LayoutCosts, rows: Rows) -> Rows:
             trial["device_bytes"] = model.stages(costs, trial, "device")["device_bytes"]
             fits = trial["device_bytes"] <= capacity
         found.append({**take(trial, fits), "origin": pending[fits]})
-        if recompute == 0:  # where nothing needs to be recomputed, nothing else is worth a look
+        if recompute == 0:
             pending = pending[~fits]
-    candidates = _joined(found)
-    candidates |= model.stages(costs, candidates, "times")
-    candidates = take(candidates, _fastest_sets(candidates))
-    if model.offload:
-        unfitting = np.setdiff1d(np.arange(len(rows["layout"])), np.concatenate([part["origin"] for part in found]))
-        candidates = _joined([kept_on_device(candidates), _offloaded(model, costs, take(rows, unfitting), capacity)])
-    return _non_dominated(candidates | _chunk_seconds(model, costs, candidates))
+    return _joined(found)
+
+
+def device_capacity(model: CostModel) -> float:
+    """Bytes that a stage may need on the device by prediction, for it to fit with the margin."""
+    return model.request.capacity_bytes / (1.0 + MARGIN)
 
 
 def _joined(parts: Sequence[Rows]) -> Rows:
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-def _offloaded(model: CostModel, costs: LayoutCosts, rows: Rows, capacity: float) -> Rows:
+def _offloaded(model: CostModel, costs: LayoutCosts, rows: Rows) -> Rows:
     """The rows with what must be offloaded for them to fit, recomputing nothing or every layer, with their seconds."""
     whole = rows["chunk_layers"] + (rows["wide_chunks"] > 0)
     parts = [kept_on_device(take(with_recompute(rows, 0, 0 * whole), [])) | {"device_bytes": np.empty(0)}]
     for recompute, layers in ((0, 0 * whole), (FULL, whole)):
-        parts += [part for part, _ in offloaded(model, costs, with_recompute(rows, recompute, layers), capacity)]
+        whole_layers = with_recompute(rows, recompute, layers)
+        parts += [part for part, _ in offloaded(model, costs, whole_layers, device_capacity(model))]
     candidates = _joined([{**part, "origin": np.zeros(len(part["layout"]), dtype=np.int64)} for part in parts])
     return candidates | model.stages(costs, candidates, "times")
 
 
-def _with_zero_modes(layouts: Mapping[str, NDArray[Any]], rows: Rows) -> Rows:
+def with_zero_modes(layouts: Mapping[str, NDArray[Any]], rows: Rows) -> Rows:
     """Each row once for every ZeRO mode: the unsharded one alone where there is nothing to shard over."""
     modes = len(ZERO_MODES["zero_stage"])
     count = len(rows["layout"])

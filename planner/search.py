@@ -5,10 +5,10 @@ costed as columns; a dynamic program finds the best assignment under the schedul
 mixed-integer program whose cuts are critical paths of replayed pipelines; the replay is the step time of record.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from itertools import pairwise
 from math import inf
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,10 +31,12 @@ from solver.dynamic_program import minimum_cost
 __all__ = ["plan"]
 
 # Layouts costed together: enough to keep numpy busy, few enough that a better incumbent helps the next ones.
-FIRST_BATCH, LARGEST_BATCH = 8, 128
+FIRST_BATCH, LARGEST_BATCH = 64, 512
+REFINED_AT_ONCE = 2048
+SEEDS_A_MESH, SEEDS_REPLAYED = 2, 8
 MESHES_AT_ONCE = 64
 # Layouts costed for each micro-batch size on a neighbouring mesh, for an alternative to tell.
-LAYOUTS_NEARBY = 2
+LAYOUTS_NEARBY = 4
 
 
 def plan(request: PlanRequest, progress: Callable[[Progress], None] | None = None) -> PlanDocument:
@@ -57,7 +59,8 @@ def plan(request: PlanRequest, progress: Callable[[Progress], None] | None = Non
 def searched(search: Search) -> Search:
     """The search, after everything that could hold the fastest plan was looked at."""
     try:
-        seed(search)
+        for candidate in seeds(Search(search.model)):
+            search.add(replace(candidate, bound_s=-inf), proven=False)
         for costs in best_first(search):
             for pipeline in costed(search, costs):
                 candidate = bounded(search, pipeline)
@@ -71,20 +74,48 @@ def searched(search: Search) -> Search:
     return search
 
 
-def seed(search: Search) -> None:
-    """None; the first feasible layouts, split evenly, give an incumbent to prune with. They prove nothing."""
-    trial = Search(search.model)
-    for costs in best_first(trial):
-        for pipeline in costed(trial, costs, evenly=True):
-            solution = minimum_cost(pipeline.chain)
-            if solution.feasible:
-                search.add(replayed(Candidate(pipeline, solution.choice, -inf)), proven=False)
-        if search.best is not None:
-            return
+def seeds(trial: Search) -> list[Candidate]:
+    """Plans to prune with, split evenly: a few layouts of every mesh by an estimate, then more of the best meshes.
+
+    Layouts that differ in the order of ranks or in replicas only are left out. The plans prove nothing about others.
+    """
+    for costs, _ in mesh_groups(trial):
+        costs = _in_order(trial, costs)
+        plain = (costs.layouts["rank_order"] == 0) & (costs.layouts["dp_replicate"] == 1)
+        costs = _refined(trial, costs.take(plain))
+        costs = costs.take(np.argsort(estimated_s(costs, space.units(trial.request.model)), kind="stable"))
+        first = costs.take(first_of_each(costs.layouts, space.MESH, SEEDS_A_MESH))
+        found = _best_of_each_mesh(_evenly(trial, first))
+        if found:
+            return list(map(replayed, found[:SEEDS_REPLAYED]))
+    return []
 
 
-def best_first(search: Search) -> Iterator[LayoutCosts]:
-    """Batches of layouts in the order of their bounds, until no bound is left under the cutoff."""
+def estimated_s(costs: LayoutCosts, layers: int) -> NDArray[np.float64]:
+    """Seconds to rank layouts by: the work of their fullest stage, were all its chunks the widest, and its bubble."""
+    pp, vpp, m = (costs.layouts[name] for name in ("pp", "vpp", "num_microbatches"))
+    share = -(-layers // pp)
+    widest = -(-share // vpp) * vpp / share
+    return np.asarray(costs.layouts["bound_s"] * (widest + (pp - 1) / (m * vpp)))
+
+
+def _evenly(trial: Search, costs: LayoutCosts) -> list[Candidate]:
+    """The layouts that fit with their layers split about evenly, those of least bound first."""
+    solved = [(pipeline, minimum_cost(pipeline.chain)) for pipeline in costed(trial, costs, evenly=True)]
+    found = [Candidate(p, s.choice, s.bound + p.global_floor_s) for p, s in solved if s.feasible]
+    return sorted(found, key=lambda candidate: candidate.bound_s)
+
+
+def _best_of_each_mesh(candidates: list[Candidate]) -> list[Candidate]:
+    """The first candidate of every mesh, in the order given."""
+    first: dict[tuple[int, ...], Candidate] = {}
+    for candidate in candidates:
+        first.setdefault(candidate.mesh, candidate)
+    return list(first.values())
+
+
+def mesh_groups(search: Search) -> Iterator[tuple[LayoutCosts, float]]:
+    """The layouts of so many meshes at once, those of least bound first, and the bound of the meshes behind them."""
     model = search.model
     meshes = space.meshes(model.request)
     floor = bounds.mesh_bounds(model, meshes)
@@ -94,34 +125,68 @@ def best_first(search: Search) -> Iterator[LayoutCosts]:
         if search.reached(float(ahead[start])):
             return
         listed = space.layouts(model.request, take(meshes, order[start : start + MESHES_AT_ONCE]))
-        behind = float(ahead[min(start + MESHES_AT_ONCE, len(order))])
-        yield from _batches(search, LayoutCosts.of(model, listed), behind)
+        yield LayoutCosts.of(model, listed).best_context_forms(), float(ahead[min(start + MESHES_AT_ONCE, len(order))])
+
+
+def first_of_each(layouts: Mapping[str, NDArray[Any]], names: tuple[str, ...], count: int) -> NDArray[np.int64]:
+    """Indices, ascending, of the first `count` layouts of every combination of the named columns."""
+    _, which = np.unique(np.column_stack([layouts[name] for name in names]), axis=0, return_inverse=True)
+    which = which.reshape(-1)
+    order = np.argsort(which, kind="stable")
+    place = np.arange(len(order)) - np.searchsorted(which[order], which[order])
+    return np.sort(order[place < count])
+
+
+def mesh_groups(search: Search) -> Iterator[tuple[LayoutCosts, float]]:
+    """The layouts of so many meshes at once, those of least bound first, and the bound of the meshes behind them."""
+    model = search.model
+    meshes = space.meshes(model.request)
+    floor = bounds.mesh_bounds(model, meshes)
+    order = np.argsort(floor, kind="stable")
+    ahead = np.append(floor[order], inf)
+    for start in range(0, len(order), MESHES_AT_ONCE):
+        if search.reached(float(ahead[start])):
+            return
+        listed = space.layouts(model.request, take(meshes, order[start : start + MESHES_AT_ONCE]))
+        yield LayoutCosts.of(model, listed).best_context_forms(), float(ahead[min(start + MESHES_AT_ONCE, len(order))])
+
+
+def best_first(search: Search) -> Iterator[LayoutCosts]:
+    """Batches of layouts in the order of their bounds, until no bound is left under the cutoff."""
+    for costs, behind_s in mesh_groups(search):
+        yield from _batches(search, costs, behind_s)
         if search.limit_reached:
             return
     search.reached(inf)
 
 
 def _batches(search: Search, costs: LayoutCosts, ahead_s: float) -> Iterator[LayoutCosts]:
-    """Batches of the layouts that can fit, in the order of their bounds, growing in size.
+    """Batches of the layouts that can fit, in the order of their bounds as far as these are known.
 
     Layouts of meshes further behind take `ahead_s` at least.
     """
     search.seen(len(costs))
     promising = _in_order(search, costs)
     search.drop("bound", len(costs) - len(promising), search.cutoff_s)
+    ahead = np.append(promising.layouts["bound_s"], inf)
+    for start in range(0, len(promising), REFINED_AT_ONCE):
+        behind = min(ahead_s, float(ahead[min(start + REFINED_AT_ONCE, len(promising))]))
+        if search.reached(min(float(ahead[start]), behind)):
+            search.drop("bound", len(promising) - start, float(ahead[start]))
+            return
+        refined = _refined(search, promising.take(slice(start, start + REFINED_AT_ONCE)))
+        yield from _sized(search, refined, behind)
+
+
+def _sized(search: Search, costs: LayoutCosts, behind_s: float) -> Iterator[LayoutCosts]:
+    """The layouts, which are in the order of their bounds, in batches that grow; none that is left is under `behind_s`."""
     start, size = 0, FIRST_BATCH
-    while start < len(promising):
-        bound_s = float(promising.layouts["bound_s"][start])
-        if bound_s >= search.cutoff_s:
-            search.drop("bound", len(promising) - start, bound_s)
+    while start < len(costs):
+        bound_s = float(costs.layouts["bound_s"][start])
+        if bound_s >= search.cutoff_s or search.reached(min(bound_s, behind_s)):
+            search.drop("bound", len(costs) - start, bound_s)
             return
-        if search.reached(min(bound_s, ahead_s)):
-            return
-        batch = promising.take(slice(start, start + size))
-        fitting = can_fit(search, batch)
-        search.drop("memory", len(batch) - len(fitting))
-        if len(fitting):
-            yield fitting
+        yield costs.take(slice(start, start + size))
         start, size = start + size, min(2 * size, LARGEST_BATCH)
 
 
@@ -130,6 +195,19 @@ def _in_order(search: Search, costs: LayoutCosts) -> LayoutCosts:
     step, everything = bounds.layout_bounds(search.model, costs)
     order = np.argsort(step, kind="stable")
     return costs.with_columns(bound_s=step, global_bound_s=everything).take(order[step[order] < search.cutoff_s])
+
+
+def _refined(search: Search, costs: LayoutCosts) -> LayoutCosts:
+    """The layouts that can fit, with the bound of what they need to fit, in its order."""
+    if search.model.offload:
+        fits = can_fit(search, costs)
+        search.drop("memory", len(costs) - len(fits))
+        return fits
+    step = np.maximum(costs.layouts["bound_s"], bounds.fullest_stage_bounds(search.model, costs))
+    order = np.argsort(step, kind="stable")
+    possible = order[step[order] < inf]
+    search.drop("memory", len(costs) - len(possible))
+    return costs.with_columns(bound_s=step).take(possible)
 
 
 def can_fit(search: Search, costs: LayoutCosts) -> LayoutCosts:
@@ -149,6 +227,8 @@ def costed(search: Search, costs: LayoutCosts, *, evenly: bool = False) -> Itera
     Stages hold any number of layers that the cutoff allows, or with `evenly` about an even share.
     """
     model = search.model
+    if not len(costs):
+        return
     budget = bounds.even_budget_s(model, costs) if evenly else search.cutoff_s - costs.layouts["global_bound_s"]
     lower, upper, possible = bounds.window(model, costs, budget)
     search.drop("bound", int(np.sum(~possible)), search.cutoff_s)
@@ -157,9 +237,9 @@ def costed(search: Search, costs: LayoutCosts, *, evenly: bool = False) -> Itera
     search.visited(len(costs), len(rows["layout"]))
     bound_s = bounds.option_bounds(model, costs, fitting)
     edges = np.searchsorted(fitting["layout"], np.arange(len(costs) + 1))
-    for index, (start, end) in enumerate(pairwise(edges.tolist())):
+    for index in np.argsort(bound_s, kind="stable").tolist():
         if bound_s[index] < search.cutoff_s:
-            yield Pipeline(model, costs, index, take(fitting, slice(start, end)))
+            yield Pipeline(model, costs, index, take(fitting, slice(edges[index], edges[index + 1])))
         elif possible[index]:
             # Windows leave out what is not under the cutoff: no bound of a layout's options says more than that.
             search.drop("bound" if bound_s[index] < inf else "memory", bound_s=search.cutoff_s)
@@ -218,14 +298,7 @@ def neighbours(search: Search) -> None:
     nearby = _nearby(search, search.best)
     if not len(nearby):
         return
-    best: dict[tuple[int, ...], Candidate] = {}
-    for pipeline in costed(Search(search.model), nearby, evenly=True):
-        solution = minimum_cost(pipeline.chain)
-        if solution.feasible:
-            candidate = Candidate(pipeline, solution.choice, solution.bound + pipeline.global_floor_s)
-            if candidate.mesh not in best or candidate.bound_s < best[candidate.mesh].bound_s:
-                best[candidate.mesh] = candidate
-    for candidate in best.values():
+    for candidate in _best_of_each_mesh(_evenly(Search(search.model), nearby)):
         search.add(replayed(candidate), proven=False)
 
 
@@ -234,12 +307,9 @@ def _nearby(search: Search, best: Candidate) -> LayoutCosts:
     model = search.model
     meshes = space.meshes(model.request)
     near = space.one_factor_away(dict(zip(space.MESH, best.mesh, strict=True)), meshes)
-    costs = LayoutCosts.of(model, space.layouts(model.request, take(meshes, near)))
+    costs = LayoutCosts.of(model, space.layouts(model.request, take(meshes, near))).best_context_forms()
+    costs = can_fit(search, costs)
     step, _ = bounds.layout_bounds(model, costs)
-    costs = can_fit(search, costs.take(np.argsort(step, kind="stable")))
-    groups = np.column_stack([costs.layouts[name] for name in (*space.MESH, "micro_batch_size")])
-    _, which = np.unique(groups, axis=0, return_inverse=True)
-    kept = [
-        np.flatnonzero(which.reshape(-1) == index)[:LAYOUTS_NEARBY] for index in range(int(which.max(initial=-1)) + 1)
-    ]
-    return costs.take(np.concatenate(kept) if kept else np.empty(0, dtype=np.int64))
+    costs = costs.with_columns(bound_s=step)
+    costs = costs.take(np.argsort(estimated_s(costs, space.units(model.request.model)), kind="stable"))
+    return costs.take(first_of_each(costs.layouts, space.MESH, LAYOUTS_NEARBY))

@@ -88,7 +88,7 @@ RECOMPUTE_SETS: tuple[tuple[str, ...], ...] = (
 OFFLOADS = ("offload_weights", "offload_gradients", "offload_optimizer", "offload_activations")
 
 # Sequences at least so long are split over context-parallel ranks in the search.
-CONTEXT_PARALLEL_FROM = 16_384
+CONTEXT_PARALLEL_FROM = 2
 
 NOT_SEARCHED = (
     f"context parallelism where sequences have fewer than {CONTEXT_PARALLEL_FROM:,} tokens",

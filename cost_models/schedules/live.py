@@ -34,10 +34,26 @@ def live_history(table: ActionTable, rank: int) -> IntArray:
     """[forwards, chunks] live vector during each forward of the rank; between forwards it only shrinks."""
     mine = slice(int(table.rank_start[rank]), int(table.rank_start[rank + 1]))
     kind, chunk = table.kind[mine], table.chunk[mine]
-    change = (kind == Kind.FORWARD).astype(np.int64) - np.isin(kind, (Kind.BACKWARD, Kind.WEIGHT_GRAD))
-    steps = np.zeros((len(kind), table.chunks), dtype=np.int64)
-    steps[np.arange(len(kind)), chunk] = change
-    live: IntArray = np.cumsum(steps, axis=0)[kind == Kind.FORWARD]
+    return _live(kind[None], chunk[None], table.chunks)[0, kind == Kind.FORWARD]
+
+
+def live_histories(table: ActionTable) -> IntArray:
+    """[ranks, forwards, chunks] the live vectors of `live_history` for all ranks.
+
+    Every rank of a valid table has as many forwards; where some have fewer actions, they are taken one by one.
+    """
+    counts = np.diff(table.rank_start)
+    if np.any(counts != counts[0]):
+        return np.stack([live_history(table, rank) for rank in range(table.ranks)])
+    kind, chunk = (column.reshape(table.ranks, -1) for column in (table.kind, table.chunk))
+    return _live(kind, chunk, table.chunks)[kind == Kind.FORWARD].reshape(table.ranks, -1, table.chunks)
+
+
+def _live(kind: IntArray, chunk: IntArray, chunks: int) -> IntArray:
+    """[..., actions, chunks] live vector after each action of [..., actions]."""
+    change = (kind == Kind.FORWARD).astype(np.int64) - (kind == Kind.BACKWARD) - (kind == Kind.WEIGHT_GRAD)
+    steps = np.where(chunk[..., None] == np.arange(chunks), change[..., None], 0)
+    live: IntArray = np.cumsum(steps, axis=-2)
     return live
 
 

@@ -25,6 +25,7 @@ __all__ = [
     "least_memory",
     "mesh_bounds",
     "option_bounds",
+    "span_bounds",
     "window",
 ]
 
@@ -67,14 +68,18 @@ def _least_per_sequence_s(model: CostModel, tp: int, cp: int) -> float:
 
 def layout_bounds(model: CostModel, costs: LayoutCosts) -> tuple[Array, Array]:
     """Lower bounds of each layout, seconds: of the step, and of its global part (contained in the first)."""
-    layouts, total = costs.layouts, total_s(model, costs.unit_s)
+    everything = _global_bounds(model, costs)
+    return span_bounds(model, costs.layouts, costs.unit_s) + everything, everything
+
+
+def span_bounds(model: CostModel, layouts: Mapping[str, NDArray[Any]], unit_s: Mapping[str, Array]) -> Array:
+    """Lower bounds of each layout's step without its global part, seconds, from its `unit_seconds`."""
+    total = total_s(model, unit_s)
     m, p, v = (layouts[name].astype(np.float64) for name in ("num_microbatches", "pp", "vpp"))
     shared = 1.0 - (1.0 - 1.0 / (m * v)) ** p
     # A rank's first chunk can be a layer short of its even share of the rank's layers.
-    short = (p - 1.0) * (v - 1.0) / v * costs.unit_s["layer"]
-    span = np.maximum(total / (v * shared) - short, m * total / p)
-    everything = _global_bounds(model, costs)
-    return span + everything, everything
+    short = (p - 1.0) * (v - 1.0) / v * unit_s["layer"]
+    return np.asarray(np.maximum(total / (v * shared) - short, m * total / p))
 
 
 def option_bounds(model: CostModel, costs: LayoutCosts, options: Rows) -> Array:
@@ -119,7 +124,7 @@ def _starts(*columns: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.flatnonzero(np.append(len(columns[0]) > 0, changes))
 
 
-def total_s(model: CostModel, unit_s: dict[str, Array]) -> Array:
+def total_s(model: CostModel, unit_s: Mapping[str, Array]) -> Array:
     """Seconds of one micro-batch in the whole model, from those of a layer, the embedding and the head."""
     return units(model.request.model) * unit_s["layer"] + unit_s["embedding"] + unit_s["head"]
 

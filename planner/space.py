@@ -1,7 +1,7 @@
 """Every legal layout as a row of integers: columns, never objects."""
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ __all__ = [
     "context_forms",
     "divisors",
     "expert_forms",
+    "first_of_each",
     "known_values",
     "layouts",
     "meshes",
@@ -103,6 +104,15 @@ NOT_SEARCHED = (
 def take(columns: Mapping[str, NDArray[Any]], rows: Any) -> dict[str, NDArray[Any]]:
     """The columns, restricted to `rows` (indices or a mask)."""
     return {name: column[rows] for name, column in columns.items()}
+
+
+def first_of_each(columns: Mapping[str, NDArray[Any]], names: Sequence[str], count: int) -> NDArray[np.int64]:
+    """Indices, ascending, of the first `count` rows of every combination of the named columns."""
+    _, which = np.unique(np.column_stack([columns[name] for name in names]), axis=0, return_inverse=True)
+    which = which.reshape(-1)
+    order = np.argsort(which, kind="stable")
+    place = np.arange(len(order)) - np.searchsorted(which[order], which[order])
+    return np.sort(order[place < count])
 
 
 def units(model: ModelSpec) -> int:

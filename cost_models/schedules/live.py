@@ -34,7 +34,8 @@ def live_history(table: ActionTable, rank: int) -> IntArray:
     """[forwards, chunks] live vector during each forward of the rank; between forwards it only shrinks."""
     mine = slice(int(table.rank_start[rank]), int(table.rank_start[rank + 1]))
     kind, chunk = table.kind[mine], table.chunk[mine]
-    return _live(kind[None], chunk[None], table.chunks)[0, kind == Kind.FORWARD]
+    live: IntArray = _live(kind[None], chunk[None], table.chunks)[0, kind == Kind.FORWARD]
+    return live
 
 
 def live_histories(table: ActionTable) -> IntArray:
@@ -46,7 +47,8 @@ def live_histories(table: ActionTable) -> IntArray:
     if np.any(counts != counts[0]):
         return np.stack([live_history(table, rank) for rank in range(table.ranks)])
     kind, chunk = (column.reshape(table.ranks, -1) for column in (table.kind, table.chunk))
-    return _live(kind, chunk, table.chunks)[kind == Kind.FORWARD].reshape(table.ranks, -1, table.chunks)
+    live: IntArray = _live(kind, chunk, table.chunks)[kind == Kind.FORWARD].reshape(table.ranks, -1, table.chunks)
+    return live
 
 
 def _live(kind: IntArray, chunk: IntArray, chunks: int) -> IntArray:

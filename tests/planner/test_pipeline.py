@@ -8,11 +8,16 @@ from math import inf
 import numpy as np
 import pytest
 
-from planner import search
-from planner.bounds import layout_bounds, option_bounds, window
-from planner.incumbent import Search
+from planner.bounds import fullest_stage_bounds, layout_bounds, option_bounds, window
+from planner.candidates import costed, under_cutoff
+from planner.incumbent import Candidate, Search
+from planner.layout_costs import LayoutCosts
 from planner.options import positions, stage_options
 from planner.pipeline import Pipeline
+from planner.predict import CostModel
+from planner.pruning import can_fit
+from planner.request import build_request
+from planner.space import LAYOUT_FIELDS, layouts, meshes
 from solver.assignment import Path
 from solver.cutting_planes import cutting_planes
 from solver.dynamic_program import minimum_cost
@@ -60,8 +65,8 @@ def cases(space: Space) -> list[Case]:
     costs = force.costs.with_columns(bound_s=step, global_bound_s=everything)
     found = []
     for index in range(len(costs)):
-        one = search.can_fit(Search(force.model), costs.take([index]))
-        pipelines = list(search.costed(Search(force.model), one)) if len(one) else []
+        one = can_fit(Search(force.model), costs.take([index]))
+        pipelines = list(costed(Search(force.model), one)) if len(one) else []
         found.append(Case(force.best_of(index), float(step[index]), *pipelines or [None]))
     return found
 
@@ -104,6 +109,7 @@ def test_no_bound_of_a_layout_is_above_its_best_step(space: Space) -> None:
         from_options = float(option_bounds(pipeline.model, costs, options)[0])
         chain_s = minimum_cost(pipeline.chain).bound + pipeline.global_floor_s
         assert from_options <= min(most, chain_s * (1 + 1e-9))
+        assert float(fullest_stage_bounds(pipeline.model, costs)[0]) <= most
         assert chain_s <= most
         assert pipeline.cycle_bound_s + pipeline.global_floor_s <= most
         checked += case.best_s < inf
@@ -169,6 +175,40 @@ def test_a_critical_path_is_a_bound_for_all_and_tight_for_its_choice(space: Spac
             other = np.array([rng.choice(some) for some in rows])
             step_s = pipeline.step_s(other) * (1 + 1e-12)
             assert problem.path_length(path, other) + problem.greatest_global(other) <= step_s
+            assert pipeline.row_bound_s[other].max() <= step_s
+
+
+@EACH
+def test_without_the_options_over_a_cutoff_a_choice_costs_the_same(space: Space) -> None:
+    """Options leave whose own bound is over the cutoff; the choice, renumbered, is the same plan."""
+    for case, pipeline in with_pipeline(space):
+        if case.best_s == inf:
+            continue
+        choice = minimum_cost(pipeline.chain).choice
+        search = Search(pipeline.model)
+        search.add(Candidate(pipeline, choice, 0.0, case.best_s))
+        left = under_cutoff(search, Candidate(pipeline, choice, 0.0))
+        assert left.pipeline.step_s(left.choice) == pipeline.step_s(choice)
+        others = np.setdiff1d(np.arange(len(left.pipeline.options["layers"])), left.choice)
+        assert np.all(left.pipeline.row_bound_s[others] < search.cutoff_s)
+
+
+def test_a_context_form_is_left_out_only_for_one_as_good() -> None:
+    """Every layout that goes has a rival, alike but for its context form, that is at most as dear in everything."""
+    request = build_request("llama3-8b", 8, "80GB", seq_len="32k", global_batch=2)
+    model = CostModel(request)
+    everything = LayoutCosts.of(model, layouts(request, meshes(request)))
+    kept = everything.best_context_forms()
+    assert len(kept) < len(everything)
+    alike = [name for name in LAYOUT_FIELDS if name not in ("cp_heads", "cp_ring")]
+    rivals: dict[tuple[int, ...], list[int]] = {}
+    for index, key in enumerate(zip(*(kept.layouts[name].tolist() for name in alike), strict=True)):
+        rivals.setdefault(key, []).append(index)
+    for index, key in enumerate(zip(*(everything.layouts[name].tolist() for name in alike), strict=True)):
+        mine = everything.micro_batch_row[index]
+        theirs = kept.micro_batch_row[rivals[key]]
+        no_dearer = [np.all(column[theirs] <= column[mine], axis=1) for column in everything.micro_batch.values()]
+        assert np.any(np.all(no_dearer, axis=0))
 
 
 @EACH

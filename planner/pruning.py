@@ -1,0 +1,43 @@
+"""Layouts under the cutoff: what their work, their memory and their fullest stage say before any option is costed."""
+
+from math import inf
+
+import numpy as np
+
+from planner import bounds, options
+from planner.incumbent import Search
+from planner.layout_costs import LayoutCosts
+from planner.offload import host_share_bytes
+
+__all__ = ["can_fit", "in_order", "refined"]
+
+
+def in_order(search: Search, costs: LayoutCosts) -> LayoutCosts:
+    """The layouts whose bound is under the cutoff, in the order of their bounds, which become columns of them."""
+    step, everything = bounds.layout_bounds(search.model, costs)
+    order = np.argsort(step, kind="stable")
+    return costs.with_columns(bound_s=step, global_bound_s=everything).take(order[step[order] < search.cutoff_s])
+
+
+def refined(search: Search, costs: LayoutCosts) -> LayoutCosts:
+    """The layouts that can fit, with the bound of what they need to fit, in its order."""
+    if search.model.offload:
+        fits = can_fit(search, costs)
+        search.drop("memory", len(costs) - len(fits))
+        return fits
+    step = np.maximum(costs.layouts["bound_s"], bounds.fullest_stage_bounds(search.model, costs))
+    order = np.argsort(step, kind="stable")
+    possible = order[step[order] < inf]
+    search.drop("memory", len(costs) - len(possible))
+    return costs.with_columns(bound_s=step).take(possible)
+
+
+def can_fit(search: Search, costs: LayoutCosts) -> LayoutCosts:
+    """The layouts whose least memory fits: on the device, or with what the host can take of it."""
+    model, request = search.model, search.request
+    capacity = request.capacity_bytes / (1.0 + options.MARGIN)
+    fits = bounds.least_memory(model, costs, offload=model.offload)["device_bytes"] <= capacity
+    if model.offload:
+        relieved = host_share_bytes(request) * (1.0 + request.recipe.fragmentation_fraction)
+        fits &= bounds.least_memory(model, costs)["device_bytes"] <= capacity + relieved
+    return costs.take(fits)

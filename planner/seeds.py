@@ -1,0 +1,77 @@
+"""Plans without a proof: the first incumbents, to prune with, and the alternatives next to the best plan, to tell."""
+
+from dataclasses import replace
+from math import inf
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner import bounds, space
+from planner.candidates import evenly_split, replayed
+from planner.incumbent import Candidate, Search
+from planner.layout_costs import LayoutCosts
+from planner.predict import CostModel
+from planner.pruning import can_fit, in_order, refined
+from planner.space import take
+
+__all__ = ["neighbours", "seeds"]
+
+# Layouts of every mesh that are costed for a first incumbent, and how many of them are replayed.
+SEEDS_A_MESH, SEEDS_REPLAYED = 2, 8
+# Layouts costed on a neighbouring mesh, for an alternative to tell.
+LAYOUTS_NEARBY = 4
+
+
+def seeds(model: CostModel, costs: LayoutCosts) -> list[Candidate]:
+    """Plans to prune with: a few layouts of every mesh, those of least estimate, split evenly.
+
+    Layouts that differ in the order of ranks or in replicas only are left out. The plans prove nothing about others.
+    """
+    trial = Search(model)
+    costs = in_order(trial, costs)
+    plain = (costs.layouts["rank_order"] == 0) & (costs.layouts["dp_replicate"] == 1)
+    costs = refined(trial, costs.take(plain))
+    costs = costs.take(np.argsort(estimated_s(costs, space.units(model.request.model)), kind="stable"))
+    costs = costs.take(space.first_of_each(costs.layouts, space.MESH, SEEDS_A_MESH))
+    found = _best_of_each_mesh(evenly_split(trial, costs))[:SEEDS_REPLAYED]
+    return [replace(replayed(candidate), bound_s=-inf) for candidate in found]
+
+
+def estimated_s(costs: LayoutCosts, layers: int) -> NDArray[np.float64]:
+    """Seconds to rank layouts by: the work of their fullest stage, were all its chunks the widest, and its bubble."""
+    pp, vpp, m = (costs.layouts[name] for name in ("pp", "vpp", "num_microbatches"))
+    share = -(-layers // pp)
+    widest = -(-share // vpp) * vpp / share
+    return np.asarray(costs.layouts["bound_s"] * (widest + (pp - 1) / (m * vpp)))
+
+
+def _best_of_each_mesh(candidates: list[Candidate]) -> list[Candidate]:
+    """The first candidate of every mesh, in the order given."""
+    first: dict[tuple[int, ...], Candidate] = {}
+    for candidate in candidates:
+        first.setdefault(candidate.mesh, candidate)
+    return list(first.values())
+
+
+def neighbours(search: Search) -> None:
+    """None; on the meshes one step from the best one, the evenly split plan of least bound is replayed, to be told."""
+    if search.best is None or search.limit_reached:
+        return
+    nearby = _nearby(search, search.best)
+    if not len(nearby):
+        return
+    for candidate in _best_of_each_mesh(evenly_split(Search(search.model), nearby)):
+        search.add(replayed(candidate), proven=False)
+
+
+def _nearby(search: Search, best: Candidate) -> LayoutCosts:
+    """Layouts that can fit on the meshes one prime factor from the best one: the first of each micro-batch size."""
+    model = search.model
+    meshes = space.meshes(model.request)
+    near = space.one_factor_away(dict(zip(space.MESH, best.mesh, strict=True)), meshes)
+    costs = LayoutCosts.of(model, space.layouts(model.request, take(meshes, near))).best_context_forms()
+    costs = can_fit(search, costs)
+    step, _ = bounds.layout_bounds(model, costs)
+    costs = costs.with_columns(bound_s=step)
+    costs = costs.take(np.argsort(estimated_s(costs, space.units(model.request.model)), kind="stable"))
+    return costs.take(space.first_of_each(costs.layouts, space.MESH, LAYOUTS_NEARBY))

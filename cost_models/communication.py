@@ -23,19 +23,36 @@ def members_by_tier(cluster: ClusterSpec, ranks: ArrayLike, stride: ArrayLike) -
 
     A group that fits a domain is taken to lie inside one. A larger one starts at a multiple of its extent, so a
     domain's border can cut off as few as the greatest common divisor of extent and domain: of 12 neighbours on nodes
-    of 8, four are alone on theirs.
+    of 8, four are alone on theirs. What counts of a domain is what the job has of it (`_segments`).
     """
     ranks, stride = np.broadcast_arrays(np.asarray(ranks, dtype=np.float64), np.asarray(stride, dtype=np.float64))
     extent = np.rint(ranks * stride).astype(np.int64)
     members = []
-    for tier in cluster.tiers:
-        if tier.domain_gpus is None:
-            members.append(ranks)
-            continue
-        cut_off = np.floor(np.gcd(extent, tier.domain_gpus) / stride)
-        members.append(np.where(extent <= tier.domain_gpus, ranks, np.clip(cut_off, 1.0, ranks)))
+    for segment in _segments(cluster)[:-1]:
+        cut_off = np.floor(np.gcd(extent, segment) / stride)
+        members.append(np.where(extent <= segment, ranks, np.clip(cut_off, 1.0, ranks)))
     # The last tier reaches every GPU (ClusterSpec sees to it), whatever its domain's size.
-    return [*members[:-1], ranks]
+    return [*members, ranks]
+
+
+def _segments(cluster: ClusterSpec) -> list[int]:
+    """GPUs that the job has of one domain of each tier; of the last tier all.
+
+    Domains of several nodes are filled alike where more than half of each is used so: 256 GPUs are 64 of each of four
+    racks of 72, as Slurm's --segment asks for. A job that has no such share of its nodes is packed.
+    """
+    segments, inner = [], 1
+    for tier in cluster.tiers[:-1]:
+        domain = tier.domain_gpus or cluster.gpus
+        nodes = domain // cluster.gpus_per_node
+        if nodes <= 1 or domain >= cluster.gpus:
+            segments.append(domain)
+            continue
+        packed = nodes // inner * inner
+        even = next((size for size in range(packed, nodes // 2, -inner) if cluster.nodes % size == 0), packed)
+        segments.append(even * cluster.gpus_per_node)
+        inner = even
+    return [*segments, cluster.gpus]
 
 
 def bind(cluster: ClusterSpec, profile: HardwareProfile, dispatcher: str = "alltoall") -> dict[str, Callable[..., Any]]:
@@ -135,9 +152,9 @@ def hop_seconds(
     after = (stage + 1) % ranks
     first, last = np.minimum(stage, after) * stride, (np.maximum(stage, after) + 1) * stride - 1
     seconds = np.empty(ranks)
-    for tier in reversed(cluster.tiers):  # from the outside in: the innermost that holds both has the last word
-        domain = tier.domain_gpus or np.inf
-        both = (first // domain == last // domain) | (tier is cluster.tiers[-1])
+    # From the outside in: the innermost that holds both has the last word.
+    for tier, segment in reversed(list(zip(cluster.tiers, _segments(cluster), strict=True))):
+        both = (first // segment == last // segment) | (tier is cluster.tiers[-1])
         seconds[both] = tier.latency_s + boundary_bytes / _bandwidth(tier, profile)
     return seconds
 

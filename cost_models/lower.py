@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ import sympy
 from sympy.core.function import AppliedUndef
 from sympy.printing.pycode import PythonCodePrinter
 
-__all__ = ["Lowered", "LoweringError", "lower"]
+__all__ = ["Lowered", "LoweringError", "lower", "rebound"]
 
 Columns = Mapping[str, Any]
 
@@ -60,13 +60,7 @@ def lower(outputs: Mapping[str, Any], functions: Mapping[str, Callable[..., Any]
     may not be elementwise in Python. Raises LoweringError for anything else and for an operator that is not bound.
     """
     expressions = [sympy.sympify(expression) for expression in outputs.values()]
-    namespace: dict[str, Callable[..., Any]] = {
-        "at_least": _at_least,
-        "maximum": np.maximum,
-        "minimum": np.minimum,
-        "ceiling": np.ceil,
-        **functions,
-    }
+    namespace = _namespace(functions)
     inputs = tuple(sorted({str(symbol) for expression in expressions for symbol in expression.free_symbols}))
     names = sympy.numbered_symbols("_shared")
     shared, reduced = sympy.cse(expressions, symbols=names, order="none")
@@ -75,9 +69,23 @@ def lower(outputs: Mapping[str, Any], functions: Mapping[str, Callable[..., Any]
     lines = [f"    {symbol} = {printer.doprint(value)}" for symbol, value in shared]
     results = ", ".join(printer.doprint(expression) for expression in reduced)
     source = "\n".join([f"def _lowered({', '.join(inputs)}):", *lines, f"    return ({results},)"])
-    exec(compile(source, "<lowered cost expressions>", "exec"), namespace)
     operations = sum(int(value.count_ops()) for value in itertools.chain((v for _, v in shared), reduced))
-    return Lowered(inputs, tuple(outputs), operations, source, namespace["_lowered"])
+    return Lowered(inputs, tuple(outputs), operations, source, _compiled(source, namespace))
+
+
+def rebound(lowered: Lowered, functions: Mapping[str, Callable[..., Any]]) -> Lowered:
+    """The same expressions with their operators bound to other functions, which must have the same names."""
+    return replace(lowered, function=_compiled(lowered.source, _namespace(functions)))
+
+
+def _namespace(functions: Mapping[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
+    chosen: dict[str, Callable[..., Any]] = {"at_least": _at_least, "maximum": np.maximum, "minimum": np.minimum, "ceiling": np.ceil}
+    return {**chosen, **functions}
+
+
+def _compiled(source: str, namespace: dict[str, Callable[..., Any]]) -> Callable[..., tuple[Any, ...]]:
+    exec(compile(source, "<lowered cost expressions>", "exec"), namespace)
+    return namespace["_lowered"]
 
 
 def _check(expressions: Iterable[Any], functions: Mapping[str, Callable[..., Any]]) -> None:

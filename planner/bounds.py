@@ -226,7 +226,9 @@ def fullest_stage_bounds(model: CostModel, costs: LayoutCosts) -> Array:
     Some stage holds an even share of the layers or more; its work, its exchanges and its share of the global part are
     costed at the position that keeps least alive, in the best of the ways that fit. Infinite where none does.
     """
-    options = fitting(model, costs, with_zero_modes(costs.layouts, _even_stage(model, costs.layouts)))
+    options = fitting(
+        model, costs, with_zero_modes(costs.layouts, _even_stage(model, costs.layouts), model.request.zero_stage)
+    )
     times = model.stages(costs, options, "times")
     work = sum(times[name] for name in MICRO_BATCH_OUTPUTS)
     seconds = costs.layouts["num_microbatches"][options["layout"]] * work

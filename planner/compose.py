@@ -1,8 +1,7 @@
 """The answer of a search as a plan document."""
 
-from collections.abc import Mapping
 from importlib.metadata import version
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,9 +32,17 @@ from planner.document import (
 from planner.incumbent import Candidate, Search
 from planner.options import MARGIN, Rows
 from planner.predict import CostModel
-from planner.space import NOT_SEARCHED, RANK_ORDERS, RECOMPUTE_SETS, ZERO_MODES, chunk_layers
+from planner.space import (
+    CONTEXT_TYPES,
+    NOT_SEARCHED,
+    RANK_ORDERS,
+    RECOMPUTE_SETS,
+    ZERO_MODES,
+    chunk_layers,
+    context_type,
+)
 
-__all__ = ["TIME_BAND", "document"]
+__all__ = ["TIME_BAND", "document", "time_breakdown"]
 
 # How far predictions of dense models lie off for frameworks that nobody calibrated to; see docs/cost_model.md.
 TIME_BAND = 0.10
@@ -79,7 +86,7 @@ def _parallelism(search: Search, candidate: Candidate) -> Parallelism:
     batch = ("micro_batch_size", "num_microbatches")
     return Parallelism(
         **{name: layout[name] for name in (*degrees, *batch)},
-        cp_type=_context_type(layout),
+        cp_type=CONTEXT_TYPES[int(context_type(layout))],
         sequence_parallel=bool(layout["sequence_parallel"]),
         rank_order=RANK_ORDERS[layout["rank_order"]],
         schedule=candidate.pipeline.schedule,
@@ -87,14 +94,6 @@ def _parallelism(search: Search, candidate: Candidate) -> Parallelism:
         gpus_used=layout["world"],
         gpus_idle=search.request.cluster.gpus - layout["world"],
     )
-
-
-def _context_type(layout: Mapping[str, int]) -> Literal["all_gather", "ring", "ulysses", "hierarchical"]:
-    if 1 < layout["cp_heads"] < layout["cp"]:
-        return "hierarchical"
-    if layout["cp_heads"] > 1:
-        return "ulysses"
-    return "ring" if layout["cp_ring"] else "all_gather"
 
 
 def _stages(candidate: Candidate, chosen: Rows) -> tuple[Stage, ...]:
@@ -163,7 +162,7 @@ def _prediction(search: Search, best: Candidate, chosen: Rows, stages: tuple[Sta
         tokens_per_s_per_gpu=request.workload.tokens / step_s / gpus,
         mfu=model_flops(request.model, request.workload) / peak,
         mfu_full_attention=model_flops(request.model, request.workload, causal=False) / peak,
-        time_breakdown_s=_time_breakdown(best, chosen),
+        time_breakdown_s=time_breakdown(best, chosen),
         host_memory_bytes=float(chosen["host_bytes"].max()) * min(request.cluster.gpus_per_node, gpus),
         peak_memory_bytes=memory,
         verdict=verdict_of(memory.low, memory.high, memory.capacity),
@@ -185,7 +184,7 @@ def _peak_memory(search: Search, chosen: Rows) -> PeakMemory:
     )
 
 
-def _time_breakdown(best: Candidate, chosen: Rows) -> dict[str, float]:
+def time_breakdown(best: Candidate, chosen: Rows) -> dict[str, float]:
     """Step seconds by cause on the rank with the most work; what it waits for is the bubble, hops included."""
     m = best.pipeline.layout["num_microbatches"]
     parts = {name: m * chosen[f"{name}_s"] for name in ("compute", *COMMUNICATIONS, "recompute", "exchange")}

@@ -1,5 +1,6 @@
 """Why nothing fits: the layout that comes nearest, the stage that is fullest, and by how much it is over."""
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -12,12 +13,12 @@ from planner.errors import InfeasibleError
 from planner.incumbent import Search
 from planner.layout_costs import LayoutCosts
 from planner.offload import host_share_bytes
-from planner.options import FULL, MARGIN, stage_rows, with_recompute
+from planner.options import FULL, MARGIN, searched_sets, stage_rows, with_recompute
 from planner.predict import CostModel
 from planner.request import PlanRequest
 from planner.space import SCHEDULES, ZERO_MODES, Columns, take, units
 
-__all__ = ["explain_infeasible"]
+__all__ = ["explain_infeasible", "nearest"]
 
 LARGEST_CAUSES = 4
 DEGREES = ("tp", "pp", "vpp", "dp", "micro_batch_size")
@@ -30,7 +31,7 @@ def explain_infeasible(search: Search) -> InfeasibleError:
     layouts = space.layouts(request, space.meshes(request))
     if not len(layouts["pp"]):
         return _nothing_legal(request)
-    row, causes = _nearest(search.model, take(layouts, _least_demanding(layouts)))
+    row, causes = nearest(search.model, layouts)
     needed, capacity = causes["device_bytes"] * (1.0 + MARGIN), request.capacity_bytes
     degrees = ", ".join(f"{name} {row[name]}" for name in DEGREES)
     largest = sorted(((causes[cause], cause) for cause in MEMORY_CAUSES), reverse=True)[:LARGEST_CAUSES]
@@ -74,15 +75,15 @@ def _least_demanding(layouts: Columns) -> NDArray[np.bool_]:
     return chosen if chosen.any() else np.ones_like(smallest)
 
 
-def _nearest(model: CostModel, layouts: Columns) -> tuple[dict[str, int], dict[str, float]]:
+def nearest(model: CostModel, layouts: Columns) -> tuple[dict[str, int], dict[str, float]]:
     """The fullest stage of the layout whose fullest stage needs least, at its best options; its bytes by cause."""
+    layouts = take(layouts, _least_demanding(layouts))
     rows = _even_stages(model, layouts)
     costs = LayoutCosts.of(model, layouts)
     trials = []
-    for zero in range(len(ZERO_MODES["zero_stage"])):
-        for recompute, whole in ((0, 0), (FULL, 1)):
-            trial = {**rows, "zero": np.full(len(rows["layout"]), zero)}
-            trials.append(with_recompute(trial, recompute, whole * rows["layers"]))
+    for zero, recompute in itertools.product(_zero_modes(model), _recompute_sets(model)):
+        trial = {**rows, "zero": np.full(len(rows["layout"]), zero)}
+        trials.append(with_recompute(trial, recompute, min(recompute, 1) * rows["layers"]))
     needed = np.stack([model.stages(costs, trial, "device")["device_bytes"] for trial in trials])
     fullest = np.zeros(len(costs))
     np.maximum.at(fullest, rows["layout"], needed.min(axis=0))
@@ -94,6 +95,18 @@ def _nearest(model: CostModel, layouts: Columns) -> tuple[dict[str, int], dict[s
     named: dict[str, Any] = {**take(layouts, nearest), **take(best, 0)}
     named["zero_stage"] = ZERO_MODES["zero_stage"][named["zero"]]
     return {name: int(value) for name, value in named.items()}, causes
+
+
+def _zero_modes(model: CostModel) -> list[int]:
+    """Indices of the ZeRO modes that the request allows."""
+    wanted = model.request.zero_stage
+    return [mode for mode, stage in enumerate(ZERO_MODES["zero_stage"].tolist()) if wanted in (None, stage)]
+
+
+def _recompute_sets(model: CostModel) -> list[int]:
+    """Nothing and everything where the request allows them, for every other set lies between; else all it allows."""
+    allowed = searched_sets(model)
+    return [index for index in allowed if index in (0, FULL)] or list(allowed)
 
 
 def _even_stages(model: CostModel, layouts: Columns) -> dict[str, NDArray[Any]]:

@@ -31,6 +31,7 @@ __all__ = [
     "fitting",
     "live_counts",
     "positions",
+    "searched_sets",
     "stage_options",
     "stage_rows",
     "with_recompute",
@@ -145,7 +146,7 @@ def stage_options(model: CostModel, costs: LayoutCosts, rows: Rows) -> Rows:
 
     Only options that fit are left, non-dominated within their (layout, position, layers), in order of preference.
     """
-    rows = with_zero_modes(costs.layouts, stage_rows(costs.layouts, rows))
+    rows = with_zero_modes(costs.layouts, stage_rows(costs.layouts, rows), model.request.zero_stage)
     candidates = fitting(model, costs, rows)
     unfitting = np.setdiff1d(np.arange(len(rows["layout"])), candidates["origin"])
     candidates |= model.stages(costs, candidates, "times")
@@ -164,7 +165,7 @@ def fitting(model: CostModel, costs: LayoutCosts, rows: Rows) -> Rows:
     whole = rows["chunk_layers"] + (rows["wide_chunks"] > 0)
     pending = np.arange(len(rows["layout"]))
     found: list[Rows] = []
-    for recompute in model.recompute_sets:
+    for recompute in searched_sets(model):
         part = take(rows, pending)
         if recompute == FULL:
             trial, fits = _smallest_full(model, costs, part, whole[pending], capacity)
@@ -183,6 +184,13 @@ def device_capacity(model: CostModel) -> float:
     return model.request.capacity_bytes / (1.0 + MARGIN)
 
 
+def searched_sets(model: CostModel) -> tuple[int, ...]:
+    """Indices of the recompute sets of the kind that the request asks for."""
+    kinds = {0: "none", FULL: "full"}
+    wanted = model.request.recompute
+    return tuple(index for index in model.recompute_sets if wanted in (None, kinds.get(index, "selective")))
+
+
 def _joined(parts: Sequence[Rows]) -> Rows:
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
@@ -192,14 +200,19 @@ def _offloaded(model: CostModel, costs: LayoutCosts, rows: Rows) -> Rows:
     whole = rows["chunk_layers"] + (rows["wide_chunks"] > 0)
     parts = [kept_on_device(take(with_recompute(rows, 0, 0 * whole), [])) | {"device_bytes": np.empty(0)}]
     for recompute, layers in ((0, 0 * whole), (FULL, whole)):
+        if recompute not in searched_sets(model):
+            continue
         whole_layers = with_recompute(rows, recompute, layers)
         parts += [part for part, _ in offloaded(model, costs, whole_layers, device_capacity(model))]
     candidates = _joined([{**part, "origin": np.zeros(len(part["layout"]), dtype=np.int64)} for part in parts])
     return candidates | model.stages(costs, candidates, "times")
 
 
-def with_zero_modes(layouts: Mapping[str, NDArray[Any]], rows: Rows) -> Rows:
-    """Each row once for every ZeRO mode: the unsharded one alone where there is nothing to shard over."""
+def with_zero_modes(layouts: Mapping[str, NDArray[Any]], rows: Rows, wanted: int | None) -> Rows:
+    """Each row once for every ZeRO mode: the unsharded one alone where there is nothing to shard over.
+
+    With `wanted`, once for the modes of that stage alone, whatever there is to shard over.
+    """
     modes = len(ZERO_MODES["zero_stage"])
     count = len(rows["layout"])
     repeated = {name: np.repeat(column, modes) for name, column in rows.items()}
@@ -207,6 +220,8 @@ def with_zero_modes(layouts: Mapping[str, NDArray[Any]], rows: Rows) -> Rows:
     dp, shard = layouts["dp"][repeated["layout"]], layouts["dp_shard"][repeated["layout"]]
     # ZeRO-0 knows no shard group: it is listed once, under the layout whose group is all of dp.
     useful = np.where(repeated["zero"] == 0, shard == dp, dp * layouts["cp"][repeated["layout"]] > 1)
+    if wanted is not None:
+        useful = (ZERO_MODES["zero_stage"][repeated["zero"]] == wanted) & ((wanted > 0) | useful)
     return take(repeated, useful)
 
 
@@ -222,6 +237,8 @@ def _smallest_full(
         return model.stages(costs, with_recompute(rows, FULL, per_chunk), "device")["device_bytes"]
 
     low, high = np.ones_like(whole), np.maximum(whole, 1)
+    if model.request.recompute == "full":  # of every layer, whether or not fewer would fit
+        low = high
     fits = (device_bytes(high) <= capacity) & (whole > 0)
     while np.any(low < high):
         middle = (low + high) // 2

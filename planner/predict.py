@@ -1,15 +1,16 @@
 """Rows of (layout, stage, option) -> seconds and bytes: the cost expressions, bound to one request's hardware."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cost_models import communication, kernels, overlap, stage
+from cost_models import communication, kernels, overlap
 from cost_models.columns import distinct, evaluate, evaluate_distinct
-from cost_models.lower import Lowered, lower
+from cost_models.lower import Lowered, rebound
+from cost_models.lowered_costs import lowered_exchange, lowered_micro_batch, lowered_stage
 from cost_models.symbols import RECOMPUTE_FLAGS
 from planner.request import PlanRequest
 from planner.space import RECOMPUTE_SETS
@@ -17,7 +18,7 @@ from planner.space import RECOMPUTE_SETS
 if TYPE_CHECKING:
     from planner.layout_costs import LayoutCosts
 
-__all__ = ["MICRO_BATCH_OUTPUTS", "OUTPUTS", "TIME_OUTPUTS", "CostModel", "padded_vocab", "unit_seconds"]
+__all__ = ["MICRO_BATCH_OUTPUTS", "OUTPUTS", "TIME_OUTPUTS", "CostModel", "constants", "padded_vocab", "unit_seconds"]
 
 Array = NDArray[np.float64]
 
@@ -29,11 +30,12 @@ OUTPUTS: Mapping[str, tuple[str, ...]] = {
     "chunk": MICRO_BATCH_OUTPUTS,
     "global": ("global_s",),
     "device": ("device_bytes", "host_bytes"),
+    "phases": ("device_bytes", "saved_bytes", "waiting_bytes", "buffer_bytes", "transient_bytes", "optimizer_bytes"),
     "all": (),
 }
 
 
-def padded_vocab(vocab: int, multiple: int, tp: Any) -> Any:
+def padded_vocab(vocab: Any, multiple: int, tp: Any) -> Any:
     """Vocabulary as the framework pads it: the next multiple of `multiple` times tp."""
     step = multiple * np.asarray(tp, dtype=np.float64)
     return np.ceil(vocab / step) * step
@@ -47,19 +49,20 @@ def unit_seconds(micro_batch: Mapping[str, Array]) -> dict[str, Array]:
     }
 
 
-def _constants(request: PlanRequest) -> dict[str, float]:
+def constants(request: PlanRequest) -> dict[str, float]:
     """What the expressions read that is one value for the whole request."""
     model, workload, moe, mla = request.model, request.workload, request.model.moe, request.model.mla
-    constants: dict[str, float] = {
+    values: dict[str, float] = {
         name: getattr(model, name) for name in ("hidden", "ffn", "heads", "kv_heads", "head_dim", "position_rows")
     }
-    constants |= {name: getattr(workload, name) for name in ("seq_len", "expert_imbalance", "document_mask_imbalance")}
+    values |= {name: getattr(workload, name) for name in ("seq_len", "expert_imbalance", "document_mask_imbalance")}
     if moe:
-        constants |= {name: getattr(moe, name) for name in ("experts", "top_k", "expert_ffn", "shared_ffn")}
+        values |= {name: getattr(moe, name) for name in ("experts", "top_k", "expert_ffn", "shared_ffn")}
     if mla:
-        constants |= {name: getattr(mla, name) for name in ("query_rank", "kv_rank", "rope_head_dim")}
-        constants["value_head_dim"] = mla.value_head_dim
-    return constants
+        values |= {name: getattr(mla, name) for name in ("query_rank", "kv_rank", "rope_head_dim")}
+        values["value_head_dim"] = mla.value_head_dim
+    values["quantised"] = float(workload.precision == "fp8")
+    return values
 
 
 class CostModel:
@@ -69,11 +72,20 @@ class CostModel:
     a stage (or one chunk of it) and an option. All columns are float64, seconds and bytes.
     """
 
-    def __init__(self, request: PlanRequest, *, offload: bool = False) -> None:
+    def __init__(
+        self,
+        request: PlanRequest,
+        *,
+        offload: bool = False,
+        recompute_shares: Sequence[Mapping[str, float]] | None = None,
+    ) -> None:
+        """`recompute_shares` are the recompute sets that rows name by index, as shares of each module; without them
+        those of the search."""
         self.request = request
         self.offload = offload
         self._stages: dict[str, Lowered] = {}
-        self.constants = _constants(request)
+        self.constants = constants(request)
+        self._shares = recompute_shares
 
     @cached_property
     def functions(self) -> Mapping[str, Any]:
@@ -85,22 +97,21 @@ class CostModel:
 
     @cached_property
     def _micro_batch(self) -> Lowered:
-        return lower(stage.micro_batch_costs(self.request.model, self.request.recipe), self.functions)
+        return rebound(lowered_micro_batch(self.request.model, self.request.recipe), self.functions)
 
     @cached_property
     def _exchange(self) -> Lowered:
-        return lower(stage.exchange_costs(self.request.model, self.request.recipe), self.functions)
-
-    @cached_property
-    def _stage_expressions(self) -> dict[str, Any]:
-        request = self.request
-        return stage.stage_costs(request.model, request.recipe, request.profile.context_bytes, offload=self.offload)
+        return rebound(lowered_exchange(self.request.model, self.request.recipe), self.functions)
 
     def _lowered(self, outputs: str) -> Lowered:
         """The stage expressions of a group of outputs, lowered once."""
         if outputs not in self._stages:
-            names = OUTPUTS[outputs] or tuple(self._stage_expressions)
-            self._stages[outputs] = lower({name: self._stage_expressions[name] for name in names}, self.functions)
+            request = self.request
+            context = request.profile.context_bytes
+            lowered = lowered_stage(
+                request.model, request.recipe, context, offload=self.offload, outputs=OUTPUTS[outputs]
+            )
+            self._stages[outputs] = rebound(lowered, self.functions)
         return self._stages[outputs]
 
     @cached_property
@@ -122,6 +133,8 @@ class CostModel:
     @cached_property
     def recompute_sets(self) -> tuple[int, ...]:
         """Indices of RECOMPUTE_SETS that differ for this model: the first of those that come to the same modules."""
+        if self._shares is not None:
+            return tuple(range(len(self._shares)))
         first: dict[frozenset[str], int] = {}
         for index, modules in enumerate(RECOMPUTE_SETS):
             first.setdefault(self.recompute_modules.intersection(modules), index)
@@ -136,7 +149,7 @@ class CostModel:
         """Costs of one micro-batch, float[distinct, recompute sets] by name, and which distinct row each layout is."""
         columns, rows = self._with_vocab(layouts), len(layouts["tp"])
         per_set: list[dict[str, Array]] = []
-        for index in range(len(RECOMPUTE_SETS)):
+        for index in range(len(self._shares or RECOMPUTE_SETS)):
             if index not in self.recompute_sets:  # never asked for
                 per_set.append(per_set[0])
                 continue
@@ -165,9 +178,9 @@ class CostModel:
 
     def _with_flags(self, recompute: int) -> dict[str, float]:
         """The constants and the flags of a recompute set."""
-        modules = RECOMPUTE_SETS[recompute]
-        return self.constants | {str(symbol): float(module in modules) for module, symbol in RECOMPUTE_FLAGS.items()}
+        shares = self._shares[recompute] if self._shares is not None else dict.fromkeys(RECOMPUTE_SETS[recompute], 1.0)
+        return self.constants | {str(symbol): shares.get(module, 0.0) for module, symbol in RECOMPUTE_FLAGS.items()}
 
     def _with_vocab(self, layouts: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-        vocab, multiple = self.request.model.vocab, self.request.recipe.vocab_multiple
+        vocab, multiple = layouts.get("vocab", self.request.model.vocab), self.request.recipe.vocab_multiple
         return {**layouts, "padded_vocab": padded_vocab(vocab, multiple, layouts["tp"])}

@@ -1,15 +1,14 @@
 """What the search is asked: resolved specs, and the readings and defaults that went into them."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
-from cost_models import schedules
 from cost_models.specs import catalog
-from cost_models.specs.base import NonNegativeFloat, PositiveFloat, PositiveInt, Spec
+from cost_models.specs.base import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Spec, frozen
 from cost_models.specs.cluster import ClusterSpec
 from cost_models.specs.errors import did_you_mean
 from cost_models.specs.gpu import GpuSpec
@@ -25,6 +24,8 @@ DEFAULT_RECIPE = "megatron"
 DEFAULT_GAP = 0.005
 DEFAULT_TOP_K = 5
 MAX_SEQUENCES = 10**9
+SCHEDULES = ("1f1b", "interleaved", "gpipe")
+"""Pipeline schedules that layouts can have."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,15 @@ class PlanRequest(Spec):
     recipe: FrameworkRecipe
     capacity_bytes: PositiveFloat = Field(description="usable bytes of one GPU")
     schedule: str | None = Field(None, description="the only pipeline schedule to search, None = all")
+    fixed: Annotated[Mapping[str, NonNegativeInt], AfterValidator(frozen)] = Field(
+        {}, description="values that columns of the layouts are held to"
+    )
+    zero_stage: Annotated[NonNegativeInt, Field(le=3)] | None = Field(
+        None, description="the only ZeRO stage to search, None = all"
+    )
+    recompute: Literal["none", "selective", "full"] | None = Field(
+        None, description="the only kind of recompute to search (full: of every layer), None = all"
+    )
     gap: Annotated[NonNegativeFloat, Field(lt=1)] = Field(
         DEFAULT_GAP, description="relative gap at which a plan counts as optimal"
     )
@@ -139,9 +149,9 @@ def _profile_notes(gpu: str) -> tuple[str, ...]:
 
 def _known(schedule: str | None) -> str | None:
     """The schedule as given. Raises RequestError when there is none of this name."""
-    if schedule is not None and schedule not in schedules.NAMES:
-        hint = did_you_mean(schedule, schedules.NAMES)
-        message = f"--schedule must be one of {', '.join(schedules.NAMES)}, got {schedule!r}{hint}"
+    if schedule is not None and schedule not in SCHEDULES:
+        hint = did_you_mean(schedule, SCHEDULES)
+        message = f"--schedule must be one of {', '.join(SCHEDULES)}, got {schedule!r}{hint}"
         raise RequestError(message)
     return schedule
 

@@ -102,6 +102,20 @@ RULES: tuple[Rule, ...] = (
         ),
     ),
     Rule(
+        "microbatches-make-batch",
+        "legal",
+        "any",
+        # Where the batch does not divide at all, that rule speaks.
+        lambda v: (
+            ~np.asarray(_batch_divides(v))
+            | np.equal(v["dp"] * v["micro_batch_size"] * v["num_microbatches"], v["global_batch"])
+        ),
+        lambda v: (
+            f"dp*micro_batch_size*num_microbatches must be global_batch ({v['global_batch']}), "
+            f"got {v['dp']}*{v['micro_batch_size']}*{v['num_microbatches']}"
+        ),
+    ),
+    Rule(
         "interleaving-needs-whole-groups",
         "legal",
         "any",

@@ -10,9 +10,10 @@ from numpy.typing import ArrayLike, NDArray
 from cost_models.specs.cluster import ClusterSpec
 from cost_models.specs.model import ModelSpec
 from planner import rules
-from planner.request import PlanRequest
+from planner.request import SCHEDULES, PlanRequest
 
 __all__ = [
+    "CONTEXT_TYPES",
     "LAYOUT_FIELDS",
     "NOT_SEARCHED",
     "OFFLOADS",
@@ -23,6 +24,7 @@ __all__ = [
     "Columns",
     "chunk_layers",
     "context_forms",
+    "context_type",
     "divisors",
     "expert_forms",
     "first_of_each",
@@ -36,7 +38,7 @@ __all__ = [
 
 Columns = dict[str, NDArray[np.int64]]
 
-SCHEDULES = ("1f1b", "interleaved", "gpipe")
+CONTEXT_TYPES = ("all_gather", "ring", "ulysses", "hierarchical")
 RANK_ORDERS = ("tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp")
 MESH = ("tp", "cp", "pp", "dp")
 LAYOUT_FIELDS = (
@@ -88,11 +90,7 @@ RECOMPUTE_SETS: tuple[tuple[str, ...], ...] = (
 # Per stage: what lives on the host, as fractions. Columns as the cost symbols name them.
 OFFLOADS = ("offload_weights", "offload_gradients", "offload_optimizer", "offload_activations")
 
-# Sequences at least so long are split over context-parallel ranks in the search.
-CONTEXT_PARALLEL_FROM = 2
-
 NOT_SEARCHED = (
-    f"context parallelism where sequences have fewer than {CONTEXT_PARALLEL_FROM:,} tokens",
     "offload to the host where something fits without",
     "tensor parallelism beyond the innermost network tier",
     "shard groups other than all of DP and the most of it that stays inside a network tier",
@@ -144,15 +142,14 @@ def meshes(request: PlanRequest) -> Columns:
     known = known_values(request)
     tp = np.arange(1, _largest_tensor_parallel(cluster) + 1)
     tp = tp[rules.legal({**known, "tp": tp}, *_TENSOR_PARALLEL_RULES)]
-    splits = workload.seq_len // 2 if workload.seq_len >= CONTEXT_PARALLEL_FROM else 1
-    cp = divisors(splits, cluster.gpus)
+    cp = divisors(max(workload.seq_len // 2, 1), cluster.gpus)
     pp = np.arange(1, min(units(request.model), cluster.gpus) + 1)
     dp = divisors(workload.global_batch, cluster.gpus)
     pairs = np.stack([axis.reshape(-1) for axis in np.meshgrid(tp, cp, indexing="ij")])
     pairs = pairs[:, rules.legal({**known, "tp": pairs[0], "cp": pairs[1]}, "cp-splits-sequence")]
     index, pp, dp = (axis.reshape(-1) for axis in np.meshgrid(np.arange(pairs.shape[1]), pp, dp, indexing="ij"))
     columns = {"tp": pairs[0][index], "cp": pairs[1][index], "pp": pp, "dp": dp}
-    return take(columns, np.prod(list(columns.values()), axis=0) <= cluster.gpus)
+    return _held(request, take(columns, np.prod(list(columns.values()), axis=0) <= cluster.gpus))
 
 
 def context_forms(request: PlanRequest, tp: int, cp: int) -> list[tuple[int, int]]:
@@ -207,7 +204,22 @@ def layouts(request: PlanRequest, mesh: Columns) -> Columns:
                 rows.append((*degrees, order, size, count, schedule))
     table = np.array(rows, dtype=np.int64).reshape(-1, len(LAYOUT_FIELDS))
     columns = {name: table[:, index] for index, name in enumerate(LAYOUT_FIELDS)}
-    return with_strides(columns)
+    return with_strides(_held(request, columns))
+
+
+def _held(request: PlanRequest, columns: Columns) -> Columns:
+    """The rows that have the values which the request fixes, of those columns that there are."""
+    if "cp_heads" in columns:
+        columns = {**columns, "cp_type": context_type(columns)}
+    for name in request.fixed.keys() & columns.keys():
+        columns = take(columns, columns[name] == request.fixed[name])
+    return {name: column for name, column in columns.items() if name != "cp_type"}
+
+
+def context_type(columns: Mapping[str, Any]) -> Any:
+    """The index of CONTEXT_TYPES of each layout."""
+    across, switched = columns["cp_heads"] < columns["cp"], columns["cp_heads"] > 1
+    return np.where(switched, np.where(across, 3, 2), columns["cp_ring"])
 
 
 def _data_groups(request: PlanRequest, tp: int, cp: int, pp: int, dp: int) -> list[tuple[int, int]]:
@@ -216,7 +228,7 @@ def _data_groups(request: PlanRequest, tp: int, cp: int, pp: int, dp: int) -> li
         return [(0, dp)]
     orders = range(len(RANK_ORDERS) if pp > 1 and dp > 1 else 1)
     strides = (tp * cp, tp * cp * pp)
-    return [(order, shard) for order in orders for shard in _shard_sizes(request.cluster, dp, strides[order])]
+    return [(order, shard) for order in orders for shard in _shard_sizes(request, dp, strides[order])]
 
 
 def with_strides(columns: Columns) -> Columns:
@@ -277,11 +289,15 @@ def divisors(value: int, largest: int) -> NDArray[np.int64]:
     return np.asarray(both[both <= largest], dtype=np.int64)
 
 
-def _shard_sizes(cluster: ClusterSpec, dp: int, stride: int) -> list[int]:
-    """Sizes of the sharding group: the whole of dp, and the largest that stays inside each network tier (HSDP)."""
-    sizes = {dp}
-    for tier in cluster.tiers:
-        reach = (tier.domain_gpus or cluster.gpus) // stride
+def _shard_sizes(request: PlanRequest, dp: int, stride: int) -> list[int]:
+    """Sizes of the sharding group: the whole of dp, and the largest that stays inside each network tier (HSDP).
+
+    And the one that the request fixes.
+    """
+    fixed = request.fixed.get("dp_shard", dp // request.fixed.get("dp_replicate", 1))
+    sizes = {dp, *(size for size in divisors(dp, dp).tolist() if size == fixed)}
+    for tier in request.cluster.tiers:
+        reach = (tier.domain_gpus or request.cluster.gpus) // stride
         inside = [int(d) for d in divisors(dp, max(reach, 1)) if d > 1]
         sizes.update(inside[-1:])
     return sorted(sizes, reverse=True)

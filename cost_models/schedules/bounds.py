@@ -17,7 +17,8 @@ class BoundTerms:
 
     The path: rank i does its first work, micro-batch 0 goes on through chunk 0 of ranks i .. k - 1 to rank k, rank k
     works without a pause, the last micro-batch comes back the same way, rank i does its last work. It is in the
-    graph of every schedule whose ranks begin with the first forward and end with the last backward of chunk 0.
+    graph of every schedule whose ranks begin with the first forward and end with the last backward of chunk 0. Where
+    weight gradients come last (`split_bounds`), the path stays on rank k, and that rank's last work is in `work_s`.
     """
 
     edge_s: FloatArray
@@ -37,12 +38,13 @@ class BoundTerms:
         return bound
 
 
-def enter_and_return(m: int | IntArray, times: StageTimes) -> BoundTerms:
-    """The terms of the bound for m micro-batches (a number, or one for each assignment).
+def enter_and_return(m: int | IntArray, times: StageTimes, *, slices: int = 1) -> BoundTerms:
+    """The terms of the bound for m micro-batches (a number, or one for each assignment) of so many slices.
 
-    Each rank's terms read that rank's times only, so the rank axis may as well run over the options of a stage.
+    Each rank's terms read that rank's times only, so the rank axis may as well run over the options of a stage. Of a
+    sliced micro-batch it is slice 0 that goes down first and comes back last.
     """
-    chunk_s = times.forward_s[..., 0] + times.backward_s[..., 0]
+    chunk_s = times.slice_forward_s(slices)[..., 0, 0] + times.slice_backward_s(slices)[..., 0, 0]
     return BoundTerms(
         edge_s=times.first_s + times.last_s,
         pass_s=chunk_s + 2 * times.hop_s,
@@ -69,3 +71,35 @@ def edge_excess_s(chunk_s: FloatArray, edge_s: FloatArray, hop_s: FloatArray) ->
     before = np.concatenate([np.zeros_like(way[..., :1]), way[..., :-1]], axis=-1)
     excess: FloatArray = np.maximum(edge_s - before, 0).max(axis=-1)
     return excess
+
+
+def late_s(
+    unit_s: FloatArray,
+    turn_s: FloatArray,
+    edge_s: FloatArray,
+    hop_s: FloatArray,
+    *,
+    chunks: int = 1,
+    turns_back: int = 1,
+) -> FloatArray:
+    """[..., ranks] seconds a rank has surely not spent on chunks when the first unit of some turn reaches it.
+
+    A unit is a micro-batch or a slice; a rank takes turns of one or more of them. `unit_s` [..., ranks, turns] is the
+    forward of the first unit of each turn, `turn_s` [..., ranks, turns] those of all its units, which the rank has done
+    before it starts the next turn. `turns_back` turns in a row are for chunk 0, as many for chunk 1 and so on, and each
+    goes on to the next chunk so many turns later. With backwards and last_s it is what surely follows a rank's last
+    work in one of its last turns.
+    """
+    p, turns = unit_s.shape[-2:]
+    spent = np.cumsum(turn_s, axis=-1) - turn_s
+    late = np.array(np.broadcast_to(edge_s, spent.shape[:-1]))
+    back: list[FloatArray] = []
+    for turn in range(turns):
+        comes_back = turn // turns_back % chunks > 0
+        arrival = back[turn - turns_back] if comes_back else edge_s[..., 0]
+        for rank in range(p):
+            start = np.maximum(late[..., rank] + spent[..., rank, turn], arrival)
+            late[..., rank] = start - spent[..., rank, turn]
+            arrival = start + unit_s[..., rank, turn] + hop_s[..., rank]
+        back.append(arrival)
+    return late

@@ -8,21 +8,23 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cost_models.schedules.errors import StageTimesError
 from cost_models.schedules.graph import ActionGraph, action_graph
 from cost_models.schedules.replay import TimeColumns, blocks, end_times
 from cost_models.schedules.table import ActionTable, BoolArray, IntArray, Kind
-from cost_models.schedules.times import FloatArray, StageTimes
+from cost_models.schedules.times import FloatArray, StageTimes, attention_excess
 
 
 @dataclass(frozen=True, eq=False)
 class PathCoefficients:
-    """How often each time lies on a path; the fields match those of `StageTimes`."""
+    """How often each time lies on a path, a slice of a micro-batch counting as its share of it; the fields match those
+    of `StageTimes`."""
 
-    forward: IntArray
+    forward: FloatArray
     """[..., ranks, chunks]"""
-    input_grad: IntArray
+    input_grad: FloatArray
     """[..., ranks, chunks]"""
-    weight_grad: IntArray
+    weight_grad: FloatArray
     """[..., ranks, chunks]"""
     first: IntArray
     """[..., ranks]"""
@@ -30,6 +32,10 @@ class PathCoefficients:
     """[..., ranks]"""
     hop: IntArray
     """[..., ranks]"""
+    forward_attention: FloatArray
+    """[..., ranks, chunks] what slices do beyond equal ones; it can be negative."""
+    backward_attention: FloatArray
+    """[..., ranks, chunks]"""
 
     def length_s(self, times: StageTimes) -> FloatArray:
         """[...] seconds of the path with these times; leading axes broadcast."""
@@ -37,6 +43,8 @@ class PathCoefficients:
             self.forward * times.forward_s
             + self.input_grad * times.input_grad_s
             + self.weight_grad * times.weight_grad_s
+            + self.forward_attention * times.forward_attention_s
+            + self.backward_attention * times.backward_attention_s
         ).sum(axis=-1)
         ranks = self.first * times.first_s + self.last * times.last_s + self.hop * times.hop_s
         length_s: FloatArray = (cells + ranks).sum(axis=-1)
@@ -51,7 +59,8 @@ def critical_path(table: ActionTable, times: StageTimes) -> PathCoefficients:
     graph = action_graph(table)
     counts = [_counts(graph, part) for part in blocks(graph, times)]
     cells, first, last, hop = (np.concatenate(parts) for parts in zip(*counts, strict=True))
-    kinds = cells.reshape(*times.batch, len(Kind), table.ranks, table.chunks)
+    slices = cells.reshape(*times.batch, len(Kind), table.ranks, table.chunks, table.slices)
+    kinds, excess = slices.sum(axis=-1) / table.slices, slices @ attention_excess(table.slices)
     whole = kinds[..., Kind.BACKWARD, :, :]
     ranks = (*times.batch, table.ranks)
     return PathCoefficients(
@@ -61,15 +70,32 @@ def critical_path(table: ActionTable, times: StageTimes) -> PathCoefficients:
         first=first.reshape(ranks),
         last=last.reshape(ranks),
         hop=hop[:, : table.ranks].reshape(ranks),
+        forward_attention=excess[..., Kind.FORWARD, :, :],
+        backward_attention=excess[..., Kind.INPUT_GRAD, :, :] + excess[..., Kind.BACKWARD, :, :],
     )
+
+
+def critical_actions(table: ActionTable, times: StageTimes) -> tuple[IntArray, BoolArray]:
+    """The actions on a longest path of one assignment, in the order they run, and which of them waited for a hop.
+
+    Both [steps]: indices into the table, and whether the path came over the action's link instead of from its rank.
+    The path is the one whose coefficients `critical_path` gives. Raises as `simulate`; StageTimesError for a batch.
+    """
+    if times.batch:
+        msg = f"times must be of one assignment, got leading axes {times.batch}"
+        raise StageTimesError(msg)
+    graph = action_graph(table)
+    (columns,) = blocks(graph, times)
+    sent, _, path = _longest(graph, columns)
+    nodes = path[path[:, 0] >= graph.ranks, 0][::-1]
+    action = np.empty(graph.ranks + graph.actions, dtype=np.int64)
+    action[graph.node] = np.arange(graph.actions)
+    return action[nodes], sent[nodes - graph.ranks, 0]
 
 
 def _counts(graph: ActionGraph, columns: TimeColumns) -> tuple[IntArray, IntArray, IntArray, IntArray]:
     """[batch, ...] how often each duration, first, last and link lies on the critical path."""
-    end = end_times(graph, columns)
-    sent = end[graph.source] + columns.hop_s[graph.link] > end[graph.previous]
-    rank = np.argmax(end[graph.last] + columns.last_s, axis=0)
-    path = _walk(graph, sent, graph.last[rank])
+    sent, rank, path = _longest(graph, columns)
     batch = np.broadcast_to(np.arange(columns.batch), path.shape)
     on = path >= graph.ranks
     action, column = path[on] - graph.ranks, batch[on]
@@ -80,6 +106,14 @@ def _counts(graph: ActionGraph, columns: TimeColumns) -> tuple[IntArray, IntArra
         _histogram(batch[-1], rank, (columns.batch, graph.ranks)),
         _histogram(column, link, (columns.batch, graph.ranks + 1)),
     )
+
+
+def _longest(graph: ActionGraph, columns: TimeColumns) -> tuple[BoolArray, IntArray, IntArray]:
+    """Which actions waited for a hop [actions, batch], the rank that ends last [batch], and the path (see `_walk`)."""
+    end = end_times(graph, columns)
+    sent = end[graph.source] + columns.hop_s[graph.link] > end[graph.previous]
+    rank = np.argmax(end[graph.last] + columns.last_s, axis=0)
+    return sent, rank, _walk(graph, sent, graph.last[rank])
 
 
 def _walk(graph: ActionGraph, sent: BoolArray, end: IntArray) -> IntArray:

@@ -46,32 +46,36 @@ def dependencies(table: ActionTable) -> Dependencies:
     source = np.full(table.actions, -1, dtype=np.int64)
     link = np.full(table.actions, table.ranks, dtype=np.int64)
     place = table.placement
+    stages = place.stages // place.routes
     gradients = (Kind.BACKWARD, Kind.INPUT_GRAD)
     for kinds, consumer, producer in (((Kind.FORWARD,), 1, 0), (gradients, 0, 1)):
-        by_stage = position_of(table, *kinds)[place.rank, place.chunk]
-        into = by_stage[consumer : place.stages - 1 + consumer]
-        source[into] = by_stage[producer : place.stages - 1 + producer]
-        link[into] = place.link[:, None]
+        by_stage = position_of(table, *kinds)[place.rank, place.chunk].reshape(place.routes, stages, -1)
+        into = by_stage[:, consumer : stages - 1 + consumer]
+        # A micro-batch runs on the stages of its own route only.
+        runs = into >= 0
+        source[into[runs]] = by_stage[:, producer : stages - 1 + producer][runs]
+        link[into[runs]] = np.broadcast_to(place.link.reshape(place.routes, -1, 1), into.shape)[runs]
     return Dependencies(previous, source, link, _levels(table, source))
 
 
 def _levels(table: ActionTable, source: IntArray) -> IntArray:
-    # A plain pass: each rank runs until it waits; whoever runs the awaited action wakes it. About 0.2 us an action.
+    # A plain pass: each rank runs until it waits; whoever runs the awaited action wakes it. About 0.3 us an action.
     sources, starts = source.tolist(), table.rank_start.tolist()
-    level = [0] * table.actions
+    # What needs no data reads the extra last entry, which counts as run and is never the latest.
+    level = [0] * table.actions + [-1]
     at, reached = starts[:-1], [0] * table.ranks
     awake, waiting = list(range(table.ranks)), dict[int, int]()
     while awake:
         rank = awake.pop()
         current = reached[rank]
         for index in range(at[rank], starts[rank + 1]):
-            needed = sources[index]
-            if needed >= 0:
-                if not level[needed]:
-                    waiting[needed] = rank
-                    at[rank] = index
-                    break
-                current = max(current, level[needed])
+            arrived = level[sources[index]]
+            if arrived > current:
+                current = arrived
+            elif not arrived:
+                waiting[sources[index]] = rank
+                at[rank] = index
+                break
             current += 1
             level[index] = current
             if index in waiting:
@@ -79,7 +83,7 @@ def _levels(table: ActionTable, source: IntArray) -> IntArray:
         reached[rank] = current
     if waiting:
         raise _deadlock(table, {rank: (at[rank], needed) for needed, rank in waiting.items()})
-    return np.array(level, dtype=np.int64)
+    return np.array(level[:-1], dtype=np.int64)
 
 
 def _deadlock(table: ActionTable, stuck: dict[int, tuple[int, int]]) -> InvalidTableError:

@@ -17,9 +17,12 @@ class IllegalScheduleError(ScheduleError):
     """The schedule does not exist, or not for these ranks, chunks and micro-batches."""
 
     @classmethod
-    def of(cls, schedule: str, requires: str, p: int, v: int, m: int) -> Self:
-        """The error of a schedule that needs something else of its ranks p, chunks v and micro-batches m."""
-        return cls(f"{schedule} needs {requires}; got ranks {p}, chunks {v}, micro-batches {m}")
+    def of(cls, schedule: str, requires: str, p: int, v: int, m: int, **given: int | None) -> Self:
+        """The error of a schedule that needs something else of its ranks p, chunks v and micro-batches m, or of what
+        else it is given: its slices or group size, left out where it is None."""
+        sizes = {"ranks": p, "chunks": v, "micro-batches": m}
+        sizes |= {name.replace("_", " "): value for name, value in given.items() if value is not None}
+        return cls(f"{schedule} needs {requires}; got {', '.join(f'{name} {size}' for name, size in sizes.items())}")
 
 
 class InvalidTableError(ScheduleError):

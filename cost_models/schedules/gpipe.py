@@ -37,8 +37,9 @@ def closed_form_s(m: int | IntArray, times: StageTimes) -> FloatArray:
 
     For equal stages without first, last and hops it is (m + p - 1) * t.
     """
-    forward = _phase_s(m, times.forward_s[..., 0], times.first_s, times.hop_s)
-    return forward + _phase_s(m, times.backward_s[..., 0], times.last_s, times.hop_s)
+    m, forward_s, backward_s = np.asarray(m)[..., None], times.forward_s[..., 0], times.backward_s[..., 0]
+    forward = phase_s(forward_s, m * forward_s, forward_s, times.first_s, times.hop_s)
+    return forward + phase_s(backward_s, m * backward_s, backward_s, times.last_s, times.hop_s)
 
 
 def lower_bound_s(m: int | IntArray, times: StageTimes) -> FloatArray:
@@ -46,10 +47,18 @@ def lower_bound_s(m: int | IntArray, times: StageTimes) -> FloatArray:
     return closed_form_s(m, times)
 
 
-def _phase_s(m: int | IntArray, chunk_s: FloatArray, edge_s: FloatArray, hop_s: FloatArray) -> FloatArray:
-    """Enter at rank i, pass all ranks to the last, and wait m - 1 times for the slowest of them; worst i."""
-    hops = np.concatenate([hop_s[..., :-1], np.zeros_like(hop_s[..., :1])], axis=-1)
-    way = np.cumsum((chunk_s + hops)[..., ::-1], axis=-1)[..., ::-1]
-    slowest = np.maximum.accumulate(chunk_s[..., ::-1], axis=-1)[..., ::-1]
-    phase: FloatArray = (edge_s + way + (np.asarray(m) - 1)[..., None] * slowest).max(axis=-1)
+def phase_s(
+    enter_s: FloatArray, work_s: FloatArray, leave_s: FloatArray, edge_s: FloatArray, hop_s: FloatArray
+) -> FloatArray:
+    """[...] seconds until the last rank has done all forwards, all arguments [..., ranks].
+
+    The path: the edge of rank i, the first unit of work down to rank k, `enter_s` on each rank, all the work of k, the
+    last unit on to the last rank, `leave_s` on each; the longest for any i <= k. Of the backwards it is the same path,
+    from its end.
+    """
+    hops = np.concatenate([np.zeros_like(hop_s[..., :1]), np.cumsum(hop_s[..., :-1], axis=-1)], axis=-1)
+    before = np.cumsum(enter_s, axis=-1) - enter_s + hops
+    after = np.cumsum(leave_s[..., ::-1], axis=-1)[..., ::-1] - leave_s + hops[..., -1:] - hops
+    entered = np.maximum.accumulate(edge_s - before, axis=-1)
+    phase: FloatArray = (entered + before + work_s + after).max(axis=-1)
     return phase

@@ -18,6 +18,7 @@ class ActionGraph:
 
     ranks: int
     chunks: int
+    slices: int
     previous: IntArray
     """[actions] node that ran before on the same rank; the rank's start node for its first action."""
     source: IntArray
@@ -25,7 +26,7 @@ class ActionGraph:
     link: IntArray
     """[actions] link that the data crossed; `ranks` for none."""
     duration: IntArray
-    """[actions] (kind * ranks + rank) * chunks + chunk: index of its seconds."""
+    """[actions] ((kind * ranks + rank) * chunks + chunk) * slices + slice: index of its seconds."""
     level_start: IntArray
     """[levels + 1] the nodes of level k are level_start[k] to level_start[k + 1]."""
     last: IntArray
@@ -40,7 +41,7 @@ class ActionGraph:
     @property
     def durations(self) -> int:
         """How many different seconds the actions can have."""
-        return len(Kind) * self.ranks * self.chunks
+        return len(Kind) * self.ranks * self.chunks * self.slices
 
 
 @lru_cache(maxsize=64)
@@ -53,10 +54,12 @@ def action_graph(table: ActionTable) -> ActionGraph:
     rank = table.rank_of()
     previous = np.where(needs.previous >= 0, node[needs.previous], rank)
     source = np.where(needs.source >= 0, node[needs.source], previous)
-    duration = (table.kind.astype(np.int64) * table.ranks + rank) * table.chunks + table.chunk
+    cell = (table.kind.astype(np.int64) * table.ranks + rank) * table.chunks + table.chunk
+    duration = cell * table.slices + table.slice
     return ActionGraph(
         ranks=table.ranks,
         chunks=table.chunks,
+        slices=table.slices,
         previous=previous[order],
         source=source[order],
         link=needs.link[order],

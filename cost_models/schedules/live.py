@@ -59,6 +59,26 @@ def _live(kind: IntArray, chunk: IntArray, chunks: int) -> IntArray:
     return live
 
 
+def split_history(table: ActionTable, rank: int) -> tuple[IntArray, IntArray]:
+    """Two live vectors during each action of the rank, [actions, chunks] each, whose sum `live_history` gives.
+
+    First the micro-batches (slices of them) whose forward has started and whose BACKWARD or INPUT_GRAD has not ended,
+    then those whose INPUT_GRAD has ended and whose WEIGHT_GRAD has not: these need less memory.
+
+    >>> from cost_models.schedules import zb_h1
+    >>> before, after = split_history(zb_h1.actions(4, 1, 8), 3)
+    >>> int(before.max()), int(after.max())
+    (1, 4)
+    """
+    mine = slice(int(table.rank_start[rank]), int(table.rank_start[rank + 1]))
+    kind, of_chunk = table.kind[mine], table.chunk[mine][:, None] == np.arange(table.chunks)
+    forward, whole, input_grad, weight_grad = ((kind == one)[:, None] & of_chunk for one in Kind)
+    begun = np.cumsum(forward, axis=0)
+    # An action ends after it was counted: what it frees is gone from the next action on.
+    ended, split, freed = (np.cumsum(one, axis=0) - one for one in (whole | input_grad, input_grad, weight_grad))
+    return begun - ended, split - freed
+
+
 def _maximal(vectors: IntArray) -> IntArray:
     """The different vectors that no other one reaches in every chunk."""
     left = np.unique(vectors, axis=0)

@@ -41,13 +41,18 @@ def closed_form_s(m: int | IntArray, times: StageTimes) -> FloatArray:
     + max(0, max_i(first_i - sum_{j<i} (f_j + hop_j))), and the same of last and b
     + the hops (`hops`), each as slow as the slowest.
     """
+    return step_s(m, times)
+
+
+def step_s(m: int | IntArray, times: StageTimes, *, deeper: int = 0) -> FloatArray:
+    """[...] seconds of `closed_form_s` where every rank warms up with `deeper` forwards more than in 1F1B."""
     m, p = np.asarray(m), times.ranks
     f, b, t = times.forward_s[..., 0], times.backward_s[..., 0], times.work_s
     slowest = t.max(axis=-1)
     flow = (m - 1) * slowest + t.sum(axis=-1)
     flow += np.minimum(m - 1, max(p - 2, 0)) * (f.max(axis=-1) + b.max(axis=-1) - slowest)
     edges = edge_excess_s(f, times.first_s, times.hop_s) + edge_excess_s(b, times.last_s, times.hop_s)
-    total: FloatArray = flow + edges + hops(p, m) * times.hop_s[..., :-1].max(axis=-1, initial=0)
+    total: FloatArray = flow + edges + hops(p, m - deeper) * times.hop_s[..., :-1].max(axis=-1, initial=0)
     return total
 
 
@@ -70,27 +75,49 @@ def lower_bound_s(m: int | IntArray, times: StageTimes) -> FloatArray:
     forward i + d follows, d = l - k + 1, and comes down to l. The loop takes sum_{k..l} t + 2 sum hop in place of
     d * t_l, and fits floor((m - p + l) / d) times; one loop of a smaller window may fit in what is left.
     """
+    m = np.asarray(m)
     enter = reach_s(times.forward_s[..., 0], times.first_s, times.hop_s)
     leave = reach_s(times.backward_s[..., 0], times.last_s, times.hop_s)
-    m, work_s = np.asarray(m), times.work_s
-    bounds = [
-        enter[rank] + leave[rank] + m * work_s[..., rank] + _loops_s(m - times.ranks + rank, rank, times)
-        for rank in range(times.ranks)
-    ]
+    through_s = np.stack(enter, axis=-1) + np.stack(leave, axis=-1) + m[..., None] * times.work_s
+    return loop_bound_s(m, through_s, times, times.work_s)
+
+
+def loop_bound_s(
+    m: int | IntArray,
+    through_s: FloatArray,
+    least: StageTimes,
+    longest_s: FloatArray,
+    *,
+    deeper: int = 0,
+    per_rank: int = 1,
+) -> FloatArray:
+    """[...] seconds of `lower_bound_s` for m units, micro-batches or slices, that need not take equally long.
+
+    `through_s` [..., ranks] are the paths that come to a rank, do all its work and go up again. They gain by loops with
+    the times of the shortest unit, `least`, in place of units of at most `longest_s` [..., ranks]. The last rank warms
+    up with `deeper` forwards, each one before it with `per_rank` more; no loop can take their place.
+    """
+    bounds = []
+    for rank in range(least.ranks):
+        room = np.asarray(m) - 1 - deeper - per_rank * (least.ranks - 1 - rank)
+        bounds.append(through_s[..., rank] + _loops_s(room, rank, least, longest_s, per_rank))
     bound: FloatArray = np.maximum.reduce(bounds)
     return bound
 
 
-def _loops_s(room: IntArray, rank: int, times: StageTimes) -> FloatArray:
-    """[...] most seconds that loops from `rank` up add to its work, where `room` micro-batches can be looped over."""
+def _loops_s(room: IntArray, rank: int, times: StageTimes, longest_s: FloatArray, per_rank: int) -> FloatArray:
+    """[...] most seconds that loops from `rank` up add to its work, where `room` units can be looped over.
+
+    A loop over d ranks takes the place of 1 + (d - 1) * per_rank units.
+    """
     up = slice(rank, None, -1)
     window_s = np.cumsum(times.work_s[..., up], axis=-1)
     window_s[..., 1:] += 2 * np.cumsum(times.hop_s[..., up][..., 1:], axis=-1)
-    length = np.arange(1, rank + 2)
-    gain_s = window_s - length * times.work_s[..., rank, None]
+    length = 1 + per_rank * np.arange(rank + 1)
+    gain_s = np.maximum(0, window_s - length * longest_s[..., rank, None])
     loops, left = np.divmod(np.maximum(room, 0)[..., None], length)
     # best_s[d]: one loop over at most d ranks; no loop at all, and the window of one rank, gain nothing.
     best_s = np.maximum.accumulate(np.concatenate([np.zeros_like(gain_s[..., :1]), gain_s], axis=-1), axis=-1)
-    rest_s = np.take_along_axis(best_s, np.broadcast_to(left, gain_s.shape), axis=-1)
+    rest_s = np.take_along_axis(best_s, np.broadcast_to(-(-left // per_rank), gain_s.shape), axis=-1)
     added: FloatArray = (loops * gain_s + rest_s).max(axis=-1)
     return added

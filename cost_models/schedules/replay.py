@@ -44,7 +44,13 @@ def blocks(graph: ActionGraph, times: StageTimes) -> Iterator[TimeColumns]:
         msg = f"times must have (ranks, chunks) = {expected}, the table's, got {got}"
         raise StageTimesError(msg)
     batch = math.prod(times.batch)
-    kinds = (times.forward_s, times.backward_s, times.input_grad_s, times.weight_grad_s)
+    n = graph.slices
+    kinds = (
+        times.slice_forward_s(n),
+        times.slice_backward_s(n),
+        times.slice_input_grad_s(n),
+        times.slice_weight_grad_s(n),
+    )
     duration_s = np.stack([kind.reshape(batch, -1) for kind in kinds], axis=1).reshape(batch, -1)
     first_s, last_s, hop_s = (rank.reshape(batch, -1) for rank in (times.first_s, times.last_s, times.hop_s))
     hop_s = np.pad(hop_s, ((0, 0), (0, 1)))

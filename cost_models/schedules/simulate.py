@@ -1,11 +1,11 @@
 """The simulated step of any action table: the step time of record, without the global part."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cost_models.schedules.graph import action_graph
-from cost_models.schedules.replay import blocks, end_times
+from cost_models.schedules.graph import ActionGraph, action_graph
+from cost_models.schedules.replay import TimeColumns, blocks, end_times
 from cost_models.schedules.table import ActionTable
 from cost_models.schedules.times import FloatArray, StageTimes
 
@@ -42,11 +42,29 @@ def simulate(table: ActionTable, times: StageTimes) -> Step:
 def action_times(table: ActionTable, times: StageTimes) -> tuple[FloatArray, FloatArray]:
     """Start and end in seconds of every action, each [..., actions] in the table's order. Raises as `simulate`."""
     graph = action_graph(table)
-    starts, ends = [], []
-    for part in blocks(graph, times):
-        end = end_times(graph, part)
-        start = np.maximum(end[graph.previous], end[graph.source] + part.hop_s[graph.link])
-        starts.append(start[graph.node - graph.ranks])
-        ends.append(end[graph.node])
+    parts = [_starts_and_ends(graph, part) for part in blocks(graph, times)]
     shape = (*times.batch, table.actions)
-    return np.concatenate(starts, axis=1).T.reshape(shape), np.concatenate(ends, axis=1).T.reshape(shape)
+    start_s, end_s = (np.concatenate(columns, axis=1).T.reshape(shape) for columns in zip(*parts, strict=True))
+    return start_s, end_s
+
+
+def run_times(table: ActionTable, times: StageTimes, duration_s: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Start and end in seconds of every action, both [actions], where each lasts as long as given.
+
+    `duration_s` [actions], in the table's order; of `times`, which have no leading axes, hops and edges are read.
+    Raises as `simulate`.
+    """
+    graph = action_graph(table)
+    (columns,) = blocks(graph, times)
+    own = np.empty((graph.actions, 1))
+    own[graph.node - graph.ranks, 0] = duration_s
+    each = replace(graph, duration=np.arange(graph.actions))
+    start_s, end_s = _starts_and_ends(each, replace(columns, duration_s=own))
+    return start_s[:, 0], end_s[:, 0]
+
+
+def _starts_and_ends(graph: ActionGraph, columns: TimeColumns) -> tuple[FloatArray, FloatArray]:
+    """Both [actions, batch], in the table's order."""
+    end = end_times(graph, columns)
+    start = np.maximum(end[graph.previous], end[graph.source] + columns.hop_s[graph.link])
+    return start[graph.node - graph.ranks], end[graph.node]

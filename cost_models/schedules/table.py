@@ -37,7 +37,11 @@ class Action(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Placement:
-    """Which rank and chunk hold each of the ranks * chunks virtual stages, in the order of the model."""
+    """Which rank and chunk hold each of the ranks * chunks virtual stages, in the order of the model.
+
+    With several routes the ranks hold as many copies of the model, one after the other in these arrays; micro-batch j
+    goes through the copy j % routes.
+    """
 
     ranks: int
     chunks: int
@@ -46,12 +50,20 @@ class Placement:
     chunk: IntArray
     """[stages] chunk, on that rank, of each virtual stage."""
     link: IntArray
-    """[stages - 1] link crossed between a virtual stage and the next: link i joins ranks i and (i + 1) % ranks,
-    the value `ranks` means that both lie on one rank."""
+    """[stages - routes] link crossed between a virtual stage and the next of its copy: link i joins ranks i and
+    (i + 1) % ranks, the value `ranks` means that both lie on one rank."""
+    routes: int = 1
+    """Copies of the model."""
 
     @property
     def stages(self) -> int:
+        """Virtual stages of all copies."""
         return len(self.rank)
+
+    def route_of(self) -> IntArray:
+        """[ranks, chunks] the copy that the chunk belongs to."""
+        route: IntArray = self.stage_of() // (self.stages // self.routes)
+        return route
 
     def stage_of(self) -> IntArray:
         """[ranks, chunks] virtual stage held there."""
@@ -66,6 +78,32 @@ def looped_placement(ranks: int, chunks: int) -> Placement:
     stage = np.arange(ranks * chunks)
     link = stage[:-1] % ranks if ranks > 1 else np.full(chunks - 1, ranks)
     return Placement(ranks, chunks, rank=stage % ranks, chunk=stage // ranks, link=link)
+
+
+@lru_cache(maxsize=256)
+def v_placement(ranks: int) -> Placement:
+    """Virtual stages down the ranks and back: rank i holds i as chunk 0 and 2 * ranks - 1 - i as chunk 1.
+
+    Rank 0 then holds both ends of the model (Qi et al. 2024, "Pipeline Parallelism with Controllable Memory").
+    """
+    down = np.arange(ranks)
+    rank = np.concatenate([down, down[::-1]])
+    chunk = np.repeat([0, 1], ranks)
+    link = np.concatenate([down[:-1], [ranks], down[:-1][::-1]])
+    return Placement(ranks, 2, rank=rank, chunk=chunk, link=link)
+
+
+@lru_cache(maxsize=256)
+def two_way_placement(ranks: int) -> Placement:
+    """Two copies of a model of as many stages as ranks: chunk 0 of rank i is stage i, chunk 1 is stage ranks - 1 - i.
+
+    Micro-batches of even number go down the ranks, those of odd number up (DualPipe, DeepSeek-V3 2024).
+    """
+    down = np.arange(ranks)
+    rank = np.concatenate([down, down[::-1]])
+    chunk = np.repeat([0, 1], ranks)
+    link = np.concatenate([down[:-1], down[:-1][::-1]])
+    return Placement(ranks, 2, rank=rank, chunk=chunk, link=link, routes=2)
 
 
 @dataclass(frozen=True, eq=False)

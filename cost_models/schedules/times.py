@@ -1,6 +1,6 @@
 """The seconds that a schedule is replayed with, for one or many assignments of options to ranks."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Self
 
 import numpy as np
@@ -16,18 +16,23 @@ class StageTimes:
     """Seconds of each pipeline rank. Leading axes, if any, run over assignments and are replayed together."""
 
     forward_s: FloatArray
-    """[..., ranks, chunks] one FORWARD action."""
+    """[..., ranks, chunks] FORWARD of one micro-batch, all its slices together."""
     input_grad_s: FloatArray
-    """[..., ranks, chunks] one INPUT_GRAD action; BACKWARD lasts this and weight_grad_s."""
+    """[..., ranks, chunks] INPUT_GRAD of one micro-batch; BACKWARD lasts this and weight_grad_s."""
     weight_grad_s: FloatArray
-    """[..., ranks, chunks] one WEIGHT_GRAD action."""
+    """[..., ranks, chunks] WEIGHT_GRAD of one micro-batch."""
     first_s: FloatArray
     """[..., ranks] work of the rank before its first forward."""
     last_s: FloatArray
     """[..., ranks] work of the rank after its last backward."""
     hop_s: FloatArray
-    """[..., ranks] sending over link i, between ranks i and (i + 1) % ranks, either way. It delays the receiver and
-    does not occupy the sender."""
+    """[..., ranks] sending what one action makes over link i, between ranks i and (i + 1) % ranks, either way. It
+    delays the receiver and does not occupy the sender."""
+    forward_attention_s: FloatArray
+    """[..., ranks, chunks] the part of forward_s that grows from slice to slice: causal attention, unless ranks that
+    hold early and late slices share it out evenly."""
+    backward_attention_s: FloatArray
+    """[..., ranks, chunks] the same part of input_grad_s."""
 
     @classmethod
     def of(
@@ -39,28 +44,33 @@ class StageTimes:
         first_s: npt.ArrayLike = 0.0,
         last_s: npt.ArrayLike = 0.0,
         hop_s: npt.ArrayLike = 0.0,
+        forward_attention_s: npt.ArrayLike = 0.0,
+        backward_attention_s: npt.ArrayLike = 0.0,
     ) -> Self:
         """Stage times, broadcast to common leading axes; a scalar first_s, last_s or hop_s holds for every rank.
 
-        Raises StageTimesError when a value is negative or not finite, or when shapes do not fit.
+        Raises StageTimesError when a value is negative or not finite, when attention lasts longer than what it is part
+        of, or when shapes do not fit.
         """
-        given = (forward_s, input_grad_s, weight_grad_s, first_s, last_s, hop_s)
+        whole = (forward_s, input_grad_s, weight_grad_s, first_s, last_s, hop_s)
+        given = (*whole, forward_attention_s, backward_attention_s)
         arrays = [np.asarray(value, dtype=np.float64) for value in given]
         for field, array in zip(fields(cls), arrays, strict=True):
             _check_values(field.name, array)
         try:
-            cells = np.broadcast_shapes(*(array.shape for array in arrays[:3]))
-            ranks = np.broadcast_shapes(cells[:-1], *(array.shape for array in arrays[3:]))
+            cells = np.broadcast_shapes(*(array.shape for array in (*arrays[:3], *arrays[6:])))
+            ranks = np.broadcast_shapes(cells[:-1], *(array.shape for array in arrays[3:6]))
         except ValueError as exc:
             msg = f"{_shapes(cls, arrays)} do not fit together"
             raise StageTimesError(msg) from exc
         if len(cells) < 2 or ranks[-1] != cells[-2] or 0 in ranks + cells:
-            msg = (
-                f"{_shapes(cls, arrays)} must be [..., ranks, chunks] for the first three and [..., ranks] for the rest"
-            )
+            msg = f"{_shapes(cls, arrays)} must be [..., ranks] for first_s, last_s, hop_s, else [..., ranks, chunks]"
             raise StageTimesError(msg)
-        whole = [np.broadcast_to(array, ranks + cells[-1:]) for array in arrays[:3]]
-        return cls(*whole, *(np.broadcast_to(array, ranks) for array in arrays[3:]))
+        shapes = [ranks + cells[-1:]] * 3 + [ranks] * 3 + [ranks + cells[-1:]] * 2
+        times = cls(*(np.broadcast_to(array, shape) for array, shape in zip(arrays, shapes, strict=True)))
+        _check_part("forward_attention_s", times.forward_attention_s, "forward_s", times.forward_s)
+        _check_part("backward_attention_s", times.backward_attention_s, "input_grad_s", times.input_grad_s)
+        return times
 
     @property
     def ranks(self) -> int:
@@ -77,7 +87,7 @@ class StageTimes:
 
     @property
     def backward_s(self) -> FloatArray:
-        """[..., ranks, chunks] one BACKWARD action."""
+        """[..., ranks, chunks] BACKWARD of one micro-batch."""
         return self.input_grad_s + self.weight_grad_s
 
     @property
@@ -85,6 +95,66 @@ class StageTimes:
         """[..., ranks] t_i: all chunks of a rank, forward and backward, for one micro-batch."""
         work: FloatArray = (self.forward_s + self.backward_s).sum(axis=-1)
         return work
+
+    def one_slice(self, slices: int, index: int) -> "StageTimes":
+        """The times with one slice as a whole micro-batch: index 0 is the shortest of the slices, the last the longest.
+
+        Its hops are those of a slice already, and first_s and last_s stay what they are.
+        """
+        forward_s = self.slice_forward_s(slices)[..., index]
+        input_grad_s = self.slice_input_grad_s(slices)[..., index]
+        return self._of_cells(forward_s, input_grad_s, self.weight_grad_s / slices)
+
+    def mean_slice(self, slices: int) -> "StageTimes":
+        """The times with a slice of mean length as a whole micro-batch: any slice, where all take equally long."""
+        return self._of_cells(self.forward_s / slices, self.input_grad_s / slices, self.weight_grad_s / slices)
+
+    def _of_cells(self, forward_s: FloatArray, input_grad_s: FloatArray, weight_grad_s: FloatArray) -> "StageTimes":
+        none = np.zeros_like(forward_s)
+        cells = {"forward_s": forward_s, "input_grad_s": input_grad_s, "weight_grad_s": weight_grad_s}
+        return replace(self, **cells, forward_attention_s=none, backward_attention_s=none)
+
+    def slice_forward_s(self, slices: int) -> FloatArray:
+        """[..., ranks, chunks, slices] each FORWARD of a micro-batch in so many slices."""
+        return _by_slice(self.forward_s, self.forward_attention_s, slices)
+
+    def slice_backward_s(self, slices: int) -> FloatArray:
+        """[..., ranks, chunks, slices] each BACKWARD of a micro-batch in so many slices."""
+        return _by_slice(self.backward_s, self.backward_attention_s, slices)
+
+    def slice_input_grad_s(self, slices: int) -> FloatArray:
+        """[..., ranks, chunks, slices] each INPUT_GRAD of a micro-batch in so many slices."""
+        return _by_slice(self.input_grad_s, self.backward_attention_s, slices)
+
+    def slice_weight_grad_s(self, slices: int) -> FloatArray:
+        """[..., ranks, chunks, slices] each WEIGHT_GRAD of a micro-batch in so many slices."""
+        equal: FloatArray = np.repeat(self.weight_grad_s[..., None] / slices, slices, axis=-1)
+        return equal
+
+
+def attention_excess(slices: int) -> FloatArray:
+    """[slices] what share of a micro-batch's causal attention each slice does beyond an equal one.
+
+    Slice j of n attends to itself and to the j slices before it: it does (2 j + 1) / n^2 of the attention, which is
+    (2 j + 1 - n) / n^2 more than 1 / n. All together are 0.
+
+    >>> attention_excess(2).tolist()
+    [-0.25, 0.25]
+    """
+    excess: FloatArray = (2 * np.arange(slices) + 1 - slices) / slices**2
+    return excess
+
+
+def _by_slice(whole_s: FloatArray, attention_s: FloatArray, slices: int) -> FloatArray:
+    by_slice: FloatArray = whole_s[..., None] / slices + attention_s[..., None] * attention_excess(slices)
+    return by_slice
+
+
+def _check_part(name: str, part_s: FloatArray, whole_name: str, whole_s: FloatArray) -> None:
+    if np.any(part_s > whole_s):
+        worst = np.flatnonzero(part_s > whole_s)[0]
+        msg = f"{name} must be at most {whole_name}, {whole_s.flat[worst]}, got {part_s.flat[worst]}"
+        raise StageTimesError(msg)
 
 
 def _check_values(name: str, array: FloatArray) -> None:

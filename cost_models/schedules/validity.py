@@ -15,11 +15,12 @@ def check(table: ActionTable) -> Dependencies:
     Raises InvalidTableError, whose `rule` is the first of these that is broken:
     "in range": kinds, chunks, micro-batches and slices are those of the table;
     "exactly once": each (rank, chunk, micro-batch, slice) has one FORWARD, and either one BACKWARD or one each of
-    INPUT_GRAD and WEIGHT_GRAD;
+    INPUT_GRAD and WEIGHT_GRAD, and none where the chunk is not on the route of the micro-batch;
     "forward before backward": on its rank, in this order: FORWARD, then BACKWARD or INPUT_GRAD, then WEIGHT_GRAD;
     "slice order": the slices of a micro-batch go forwards in order and backwards in reverse order (a later slice
     attends to the keys of the earlier ones);
-    "message order": all stages take the micro-batches in one order, since neighbours match messages by order;
+    "message order": all stages of a route take the micro-batches in one order, since neighbours match messages by
+    order;
     "no deadlock": every action can run.
     """
     _check_range(table)
@@ -50,11 +51,18 @@ def _check_once(table: ActionTable) -> None:
     forward, backward, input_grad, weight_grad = count.reshape(len(Kind), cells)
     whole = (backward == 1) & (input_grad == 0) & (weight_grad == 0)
     split = (backward == 0) & (input_grad == 1) & (weight_grad == 1)
-    wrong = (forward != 1) | ~(whole | split)
+    wrong = np.where(_on_route(table), (forward != 1) | ~(whole | split), count.reshape(len(Kind), cells).any(axis=0))
     names = ", ".join(f"{kind.name} {{}}" for kind in Kind)
     _refuse(
         table, "exactly once", wrong, lambda cell: names.format(*count.reshape(len(Kind), cells)[:, cell]) + " times"
     )
+
+
+def _on_route(table: ActionTable) -> BoolArray:
+    """[cells] whether the micro-batch goes through the chunk, in the order of `cell_of`."""
+    follows = np.arange(table.micro_batches) % table.placement.routes
+    on_route: BoolArray = table.placement.route_of()[..., None] == follows
+    return np.repeat(on_route, table.slices, axis=-1).ravel()
 
 
 def _check_kinds_in_order(table: ActionTable) -> None:
@@ -75,9 +83,10 @@ def _check_slices_in_order(table: ActionTable) -> None:
 
 def _check_messages_in_order(table: ActionTable) -> None:
     place = table.placement
+    entry = place.route_of() * (place.stages // place.routes)
     for kinds in ((Kind.FORWARD,), (Kind.BACKWARD, Kind.INPUT_GRAD)):
-        order = np.argsort(position_of(table, *kinds), axis=-1)
-        wrong = order != order[place.rank[0], place.chunk[0]]
+        order = np.argsort(position_of(table, *kinds), axis=-1, kind="stable")
+        wrong = order != order[place.rank[entry], place.chunk[entry]]
         _refuse(table, "message order", wrong, lambda _: "another micro-batch is due in the order of the first stage")
 
 

@@ -3,17 +3,18 @@
 import json
 import os
 import re
-import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
 from cost_models.specs.errors import SpecError, UnknownNameError, did_you_mean
+from cost_models.specs.files import read_text
 from cost_models.specs.hf_families import FAMILIES, model_of
 from cost_models.specs.hf_keys import Keys
 from cost_models.specs.model import ModelSpec
 
-MAX_CONFIG_BYTES = 4 * 2**20
+# Where multimodal files keep their text model: transformers; DeepSeek-VL2 and Janus; InternVL.
+TEXT_MODELS = ("text_config", "language_config", "llm_config")
 MODALITIES = ("vision_config", "audio_config", "vision_tower", "speech_config")
 # Types with layers that no cost expression describes.
 WITHOUT_SOFTMAX = {
@@ -25,7 +26,8 @@ WITHOUT_SOFTMAX = {
     "qwen3_next": "linear attention",
     "rwkv": "linear attention",
 }
-_HUB_ID = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
+# The Hub allows 96 characters for each half of an id; longer ones would not even be names of folders.
+_HUB_ID = re.compile(r"\w[\w.-]{0,95}(/\w[\w.-]{0,95})?", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -41,20 +43,21 @@ def load_hf_config(path: str | Path, name: str | None = None) -> HfModel:
 
     Raises SpecError that names the file and the key; UnknownNameError for a model_type that is not known.
     """
-    where = Path(path).expanduser()
-    file = where / "config.json" if where.is_dir() else where
+    where = os.path.expanduser(path)
+    file = Path(where, "config.json") if os.path.isdir(where) else Path(where)
     entries = _read(file)
-    inner = entries.get("text_config")
+    nested = next((key for key in TEXT_MODELS if entries.get(key) is not None), None)
     text = entries
     notes: tuple[str, ...] = ()
-    if inner is not None and not isinstance(inner, dict):
-        message = f"{file}: text_config must be an object, got {type(inner).__name__}"
-        raise SpecError(message)
-    if inner is not None:
+    if nested is not None:
+        inner = entries[nested]
+        if not isinstance(inner, dict):
+            message = f"{file}: {nested} must be an object, got {type(inner).__name__}"
+            raise SpecError(message)
         text = {"model_type": f"{entries.get('model_type')}_text", **inner}
-    if inner is not None or any(entries.get(key) for key in MODALITIES):
+    if nested is not None or any(entries.get(key) for key in MODALITIES):
         notes = ("The model is multimodal: only its text model is planned, without towers for other inputs.",)
-    keys = _keys(text, f"{file}: text_config" if inner is not None else str(file))
+    keys = _keys(text, f"{file}: {nested}" if nested is not None else str(file))
     family = FAMILIES[keys.model_type]
     tied = Keys(entries, str(file), keys.model_type, {}).flag("tie_word_embeddings", family.tied)
     called = name or _name_of(file, entries)
@@ -88,7 +91,7 @@ def _cache_roots() -> list[Path]:
     home = os.environ.get("HF_HOME", "")
     caches = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     places = [*named, f"{home}/hub" if home else "", f"{caches}/huggingface/hub"]
-    return [Path(place).expanduser() for place in places if place]
+    return [Path(os.path.expanduser(place)) for place in places if place]
 
 
 def _main_revision(folder: Path) -> str:
@@ -128,25 +131,10 @@ def _keys(entries: dict[str, Any], where: str) -> Keys:
 
 
 def _read(file: Path) -> dict[str, Any]:
-    """Return the object in a JSON file. Raises SpecError; a size over 4 MiB is refused before reading."""
+    """Return the object in a JSON file. Raises SpecError."""
+    text = read_text(file)
     try:
-        status = file.stat()
-        if not stat.S_ISREG(status.st_mode):
-            message = f"cannot read {file}: not a file"
-            raise SpecError(message)
-        if status.st_size > MAX_CONFIG_BYTES:
-            size = f"{status.st_size:,} bytes, over {MAX_CONFIG_BYTES:,}"
-            message = f"cannot read {file}: {size}; a config.json has a few thousand"
-            raise SpecError(message)
-        text = file.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        message = f"cannot read {file}: {error.strerror or error}"
-        raise SpecError(message) from error
-    except UnicodeDecodeError as error:
-        message = f"cannot read {file}: not UTF-8 text"
-        raise SpecError(message) from error
-    try:
-        content = json.loads(text, parse_constant=_refuse_constant)
+        content = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_object)
     except (ValueError, RecursionError) as error:
         reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
         message = f"{file} is not valid JSON: {reason}"
@@ -155,6 +143,16 @@ def _read(file: Path) -> dict[str, Any]:
         message = f"{file} must hold a JSON object, got {type(content).__name__}"
         raise SpecError(message)
     return content
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object's entries; ValueError when a key is given twice, of which JSON would take the last."""
+    entries = dict(pairs)
+    for key, value in pairs:
+        if value != entries[key]:
+            message = f"{key:.60} is given twice, {value!r:.60} and {entries[key]!r:.60}"
+            raise ValueError(message)
+    return entries
 
 
 def _refuse_constant(text: str) -> NoReturn:

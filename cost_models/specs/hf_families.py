@@ -51,12 +51,19 @@ def _sizes(keys: Keys, family: Family) -> Fields:
         "layers": keys.whole("num_hidden_layers", "n_layer", "num_layers", at_most=MAX_LAYERS),
         "hidden": hidden,
         "heads": heads,
-        "kv_heads": keys.whole("num_key_value_heads", default=heads, at_most=MAX_HEADS),
+        "kv_heads": _kv_heads(keys, heads),
         "head_dim": 0 if family.latent else _head_dim(keys, hidden, heads),
         "ffn": keys.whole("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size", default=width),
         "vocab": keys.whole("vocab_size"),
         "max_seq_len": keys.whole("max_position_embeddings", "n_positions", "seq_length", at_most=MAX_CONTEXT),
     }
+
+
+def _kv_heads(keys: Keys, heads: int) -> int:
+    """Return num_key_value_heads; null means as many as heads, also in types with a default of their own."""
+    if _is_null(keys, "num_key_value_heads"):
+        return heads
+    return keys.whole("num_key_value_heads", default=heads, at_most=MAX_HEADS)
 
 
 def _head_dim(keys: Keys, hidden: int, heads: int) -> int:

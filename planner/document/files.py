@@ -14,6 +14,7 @@ from planner.errors import DocumentError
 
 SIGNIFICANT_DIGITS = 9
 MAX_FAULTS = 5
+MAX_DOCUMENT_BYTES = 16 * 2**20  # a plan of a thousand stages has two million
 
 
 def dumps(document: PlanDocument) -> str:
@@ -26,6 +27,9 @@ def dumps(document: PlanDocument) -> str:
 
 def loads(text: str | bytes, source: str = "document") -> PlanDocument:
     """The document in a JSON text. Raises DocumentError, which names `source`, the field and what is allowed."""
+    if len(text) > MAX_DOCUMENT_BYTES:
+        message = f"{source} is not a plan document: it has over {MAX_DOCUMENT_BYTES:,} bytes"
+        raise DocumentError(message)
     data = _json_object(text, source)
     version = data.get("schema_version")
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
@@ -44,7 +48,8 @@ def loads(text: str | bytes, source: str = "document") -> PlanDocument:
 def read(path: str | os.PathLike[str]) -> PlanDocument:
     """The document in a file. Raises DocumentError when it cannot be read or does not hold one."""
     try:
-        content = Path(path).read_bytes()
+        with Path(path).open("rb") as file:
+            content = file.read(MAX_DOCUMENT_BYTES + 1)
     except (OSError, ValueError) as error:
         message = f"cannot read {os.fspath(path)}: {_reason(error)}"
         raise DocumentError(message) from error

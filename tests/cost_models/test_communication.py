@@ -1,5 +1,6 @@
 """Collectives and hops on the tiers of a cluster."""
 
+from itertools import product
 from math import ceil, log2
 
 import numpy as np
@@ -140,6 +141,19 @@ def test_deduplicated_copies_reach_as_many_nodes_as_drawn_ones():
     latency = 14e-6 + 3e-6 + BASE
     transfer = DEDUPLICATED["expert_exchange_s"](1e9, copies, 8 * nodes, 1) - latency
     assert transfer == pytest.approx(1e9 / copies * leaving / NETWORK, rel=0.01)
+
+
+@pytest.mark.parametrize("nodes", [2, 3, 4, 8])
+@pytest.mark.parametrize("copies", [1, 2, 3, 4])
+def test_deduplicated_bytes_of_every_way_to_deal_copies(nodes, copies):
+    """Over all ways to deal a token's copies to nodes: each foreign node among them takes in the token once."""
+    ways = list(product(range(nodes), repeat=copies))
+    foreign = sum(len(set(way) - {0}) for way in ways) / len(ways)
+    plain = sum(sum(node > 0 for node in way) for way in ways) / len(ways)
+    latency = 14e-6 + 3e-6 + BASE
+    for bound, leaving in ((DEDUPLICATED, foreign), (BOUND, plain)):
+        transfer = bound["expert_exchange_s"](1e12, copies, 8 * nodes, 1) - latency
+        assert transfer * NETWORK == pytest.approx(1e12 / copies * leaving, rel=1e-9)
 
 
 def test_copies_to_and_from_the_host():

@@ -47,9 +47,18 @@ BROKEN: list[tuple[str, dict[str, Any], str]] = [
     ),
     ("sequence-parallel-needs-tp", {"tp": 1, "etp": 1}, "needs tp above 1, got tp 1"),
     ("stages-have-layers", {"vpp": 6}, "(8 layers), got pp 2, vpp 6"),
-    ("stages-have-layers", {"vpp": 1, "pp": 9, "num_microbatches": 9, "gpus": 999}, "(8 layers), got pp 9, vpp 1"),
+    (
+        "stages-have-layers",
+        {"vpp": 1, "pp": 9, "num_microbatches": 9, "global_batch": 72, "gpus": 999},
+        "(8 layers), got pp 9, vpp 1",
+    ),
     ("batch-divides", {"micro_batch_size": 3}, "global_batch (64), got 4*3; nearest: 8 or 16"),
-    ("interleaving-needs-whole-groups", {"num_microbatches": 7}, "multiple of pp (2) for interleaved 1F1B, got 7"),
+    ("microbatches-make-batch", {"num_microbatches": 4}, "must be global_batch (64), got 4*2*4"),
+    (
+        "interleaving-needs-whole-groups",
+        {"num_microbatches": 7, "global_batch": 56},
+        "multiple of pp (2) for interleaved 1F1B, got 7",
+    ),
     ("interleaving-needs-pipeline", {"pp": 1}, "vpp above 1 needs pp above 1, got vpp 2, pp 1"),
     ("cp-splits-sequence", {"seq_len": 1028}, "2*cp*tp must divide seq_len (1028), got cp 2, tp 4"),
     (

@@ -3,10 +3,19 @@ import pytest
 
 from cost_models import schedules
 from cost_models.schedules import replay
-from cost_models.schedules.critical_path import PathCoefficients, critical_path
-from cost_models.schedules.simulate import simulate
+from cost_models.schedules.critical_path import PathCoefficients, critical_actions, critical_path
+from cost_models.schedules.errors import StageTimesError
+from cost_models.schedules.simulate import action_times, simulate
+from cost_models.schedules.table import Kind
 from cost_models.schedules.times import StageTimes
-from tests.cost_models.schedules.cases import ALL, equal_times, random_times, table_of
+from tests.cost_models.schedules.cases import ALL, equal_times, one, random_times, table_of
+
+KINDS = {
+    "forward": (Kind.FORWARD,),
+    "input_grad": (Kind.BACKWARD, Kind.INPUT_GRAD),
+    "weight_grad": (Kind.BACKWARD, Kind.WEIGHT_GRAD),
+}
+"""What each coefficient counts."""
 
 
 def cut(path: PathCoefficients) -> PathCoefficients:
@@ -65,3 +74,27 @@ def test_paths_do_not_depend_on_how_many_are_found_at_once(monkeypatch: pytest.M
     parts = critical_path(table, times)
     for name in whole.__dataclass_fields__:
         assert np.array_equal(getattr(whole, name), getattr(parts, name))
+
+
+@pytest.mark.parametrize(("name", "p", "v", "m"), ALL)
+def test_the_actions_of_the_path_are_those_of_its_coefficients(name: str, p: int, v: int, m: int) -> None:
+    """They run one after the other, waiting for nothing but hops, and take all of the span that is not an edge."""
+    table = schedules.actions(name, p, v, m)
+    times = one(random_times(np.random.default_rng(9), p, v, batch=3), 2)
+    path, (actions, waited) = critical_path(table, times), critical_actions(table, times)
+    start_s, end_s = action_times(table, times)
+    rank = table.rank_of()
+    assert path.first[rank[actions[0]]] == path.last[rank[actions[-1]]] == 1
+    for field, kinds in KINDS.items():
+        counted = np.bincount(rank[actions[np.isin(table.kind[actions], kinds)]], minlength=p)
+        assert getattr(path, field).sum(axis=-1) == pytest.approx(counted)
+    assert not np.any((start_s[actions[1:]] - end_s[actions[:-1]] > 1e-12) & ~waited[1:])
+    assert start_s[actions[0]] == times.first_s[rank[actions[0]]]
+    span_s = end_s[actions[-1]] + times.last_s[rank[actions[-1]]]
+    assert span_s == pytest.approx(float(simulate(table, times).span_s), rel=1e-12)
+
+
+def test_the_actions_of_many_assignments_are_not_asked_for() -> None:
+    """A path of actions is that of one assignment."""
+    with pytest.raises(StageTimesError, match="one assignment"):
+        critical_actions(schedules.actions("1f1b", 2, 1, 2), random_times(np.random.default_rng(0), 2, 1, batch=2))

@@ -7,7 +7,7 @@ from cost_models.schedules.simulate import simulate
 from tests.cost_models.schedules.cases import SHAPES, equal_times, random_times
 
 
-@pytest.mark.parametrize("p", [1, 2, 3, 4, 8])
+@pytest.mark.parametrize("p", [1, 2, 3, 4, 6, 8])
 @pytest.mark.parametrize("m", range(1, 17))
 def test_equal_stages_take_m_plus_p_minus_1_micro_batches(p: int, m: int) -> None:
     """The bubble of GPipe is (p - 1) t."""

@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 
 from cost_models import schedules
-from cost_models.schedules.live import live_chunks, peak_live
+from cost_models.schedules import v_half, v_min
+from cost_models.schedules.live import live_chunks, live_history, peak_live, split_history
 from cost_models.schedules.table import ActionTable, Kind
 from tests.cost_models.schedules.cases import ALL, SHAPES, table_of
 
@@ -54,6 +55,71 @@ def test_a_split_backward_frees_at_its_weight_gradient() -> None:
     """Delaying weight gradients keeps activations alive."""
     assert peak_live(table_of("F0 I0 F1 I1 W0 W1")).tolist() == [2]
     assert peak_live(table_of("F0 I0 W0 F1 I1 W1")).tolist() == [1]
+
+
+@pytest.mark.parametrize(("name", "p", "v", "m"), ALL)
+def test_both_parts_of_the_live_vectors_add_up_to_them(name: str, p: int, v: int, m: int) -> None:
+    """What waits for its input gradient and what waits for its weight gradient is all that is live, at every action."""
+    table = schedules.actions(name, p, v, m)
+    for rank in range(p):
+        before, after = split_history(table, rank)
+        assert np.array_equal(before + after, live_by_counting(table, rank))
+        mine = table.kind[table.rank_start[rank] : table.rank_start[rank + 1]]
+        assert np.array_equal((before + after)[mine == Kind.FORWARD], live_history(table, rank))
+        assert before.min() >= 0
+        assert after.min() >= 0
+
+
+def test_a_micro_batch_changes_parts_when_its_input_gradient_has_ended() -> None:
+    """During its own action it still belongs to the part before; a whole backward never enters the second part."""
+    before, after = split_history(table_of("F0 I0 F1 W0 B1"), 0)
+    assert before[:, 0].tolist() == [1, 1, 1, 1, 1]
+    assert after[:, 0].tolist() == [0, 0, 1, 1, 0]
+
+
+@pytest.mark.parametrize("p", [1, 2, 4, 8])
+@pytest.mark.parametrize("m", [3, 8, 16])
+def test_zb_h1_keeps_as_much_as_rank_0_of_1f1b(p: int, m: int) -> None:
+    """All ranks keep min(m, p); with m >= p rank i has p - i before and i after their input gradient at once."""
+    table = schedules.actions("zb-h1", p, 1, m)
+    assert peak_live(table).tolist() == [min(m, p)] * p
+    for rank in range(p if m >= p else 0):
+        before, after = split_history(table, rank)
+        for saved in (0.1, 0.5, 0.9):
+            assert (before + saved * after).max() == pytest.approx(p - rank + saved * rank)
+
+
+@pytest.mark.parametrize("p", [1, 2, 4, 8])
+@pytest.mark.parametrize("m", [3, 8, 16])
+def test_zb_h2_keeps_twice_as_much(p: int, m: int) -> None:
+    """All ranks keep min(m, 2p - 1)."""
+    assert peak_live(schedules.actions("zb-h2", p, 1, m)).tolist() == [min(m, 2 * p - 1)] * p
+
+
+@pytest.mark.parametrize("p", [2, 3, 4, 8])
+def test_v_schedules_keep_the_same_on_all_ranks(p: int) -> None:
+    """In chunks, two a micro-batch: ZB-V 2p, DualPipeV 2p + 1, V-Half p + 2, V-Min 2p / 3 + 2 rounded to even."""
+    m = 3 * p
+    assert peak_live(schedules.actions("zb-v", p, 2, m)).tolist() == [2 * p] * p
+    assert peak_live(schedules.actions("dualpipe-v", p, 2, m)).tolist() == [2 * p + 1] * p
+    assert peak_live(schedules.actions("v-half", p, 2, m)).tolist() == [p + 2] * p
+    assert peak_live(schedules.actions("v-min", p, 2, m)).tolist() == [2 * round(p / 3) + 2] * p
+
+
+@pytest.mark.parametrize("p", range(2, 17))
+def test_controlled_memory_is_never_exceeded(p: int) -> None:
+    """Neither the squeezed ends nor few micro-batches take more chunks than the peak, and the cap is reached."""
+    for m in (1, 2, 5, 17):
+        for schedule in (v_half, v_min):
+            peak = peak_live(schedule.actions(p, 2, m)).max()
+            assert peak <= schedule.peak_chunks(p)
+            assert peak == min(2 * m, schedule.peak_chunks(p))
+
+
+@pytest.mark.parametrize("p", [2, 4, 8])
+def test_dualpipe_keeps_one_micro_batch_more_than_ranks(p: int) -> None:
+    """p + 1 on all ranks, of two stages."""
+    assert peak_live(schedules.actions("dualpipe", p, 2, 2 * p + 2)).tolist() == [p + 1] * p
 
 
 def test_rows_are_padded_with_zeros() -> None:

@@ -7,7 +7,7 @@ from cost_models.schedules.simulate import simulate
 from cost_models.schedules.times import StageTimes
 from tests.cost_models.schedules.cases import SHAPES, equal_times, random_times
 
-RANKS = [1, 2, 3, 4, 8]
+RANKS = [1, 2, 3, 4, 6, 8]
 MICRO_BATCHES = range(1, 17)
 
 

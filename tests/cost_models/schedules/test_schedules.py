@@ -18,7 +18,12 @@ def test_every_schedule_offers_the_members_of_the_protocol(name: str) -> None:
     assert schedule.REQUIRES
     for member in ("legal", "actions", "closed_form_s", "lower_bound_s", "bound_terms"):
         expected = list(inspect.signature(getattr(schedules.Schedule, member)).parameters)[1:]
-        assert list(inspect.signature(getattr(schedule, member)).parameters) == expected
+        given = inspect.signature(getattr(schedule, member)).parameters.values()
+        assert [parameter.name for parameter in given if parameter.kind != parameter.KEYWORD_ONLY] == expected
+        takes = {"slices": schedules.SLICED, "group_size": schedules.GROUPED}
+        for size, takers in takes.items():
+            if name in takers:
+                assert size in [parameter.name for parameter in given]
 
 
 def test_tables_are_had_by_name_and_kept() -> None:
@@ -32,13 +37,38 @@ def test_tables_are_had_by_name_and_kept() -> None:
 
 def test_an_unknown_name_is_refused_with_the_known_ones() -> None:
     """The message names what is allowed."""
-    with pytest.raises(IllegalScheduleError, match="one of gpipe, 1f1b, interleaved, got 'pipe'"):
+    with pytest.raises(IllegalScheduleError, match="one of gpipe, 1f1b, interleaved, .*, got 'pipe'"):
         schedules.actions("pipe", 2, 1, 2)
+
+
+def test_slices_and_groups_are_given_to_the_schedules_that_have_them() -> None:
+    """A sliced or grouped schedule has the members of any other; its tables are those of its module."""
+    sliced = schedules.schedule("slimpipe", slices=8)
+    assert sliced.actions(4, 2, 3) is schedules.actions("slimpipe", 4, 2, 3, slices=8)
+    assert sliced.actions(4, 2, 3).slices == 8
+    assert not sliced.legal(3, 2, 3)
+    grouped = schedules.schedule("interleaved", group_size=6)
+    assert grouped.legal(4, 2, 12)
+    assert not grouped.legal(4, 2, 13)
+    assert not np.array_equal(grouped.actions(4, 2, 12).chunk, schedules.actions("interleaved", 4, 2, 12).chunk)
+    live = schedules.live_chunks("interleaved", 4, 2, 12, group_size=6)
+    assert live.sum(axis=-1).max() == 6 + 2 * 3 + 1
+
+
+def test_slices_and_groups_are_refused_by_the_others() -> None:
+    """The message names the schedules that have them."""
+    with pytest.raises(IllegalScheduleError, match="slices is for terapipe, seq1f1b, slimpipe, got 4 for 1f1b"):
+        schedules.schedule("1f1b", slices=4)
+    with pytest.raises(IllegalScheduleError, match="group_size is for interleaved, got 4 for slimpipe"):
+        schedules.schedule("slimpipe", group_size=4)
+    with pytest.raises(IllegalScheduleError, match="slimpipe needs .* micro-batches 3, slices 6"):
+        schedules.actions("slimpipe", 4, 2, 3, slices=6)
 
 
 def test_a_training_rank_loads_no_solver_or_symbolic_library() -> None:
     """Tables, simulator and bounds need numpy only; the package itself not even that."""
-    modules = ["gpipe", "one_f_one_b", "interleaved", "simulate", "critical_path", "live"]
+    modules = ["gpipe", "one_f_one_b", "interleaved", "zb_v", "v_half", "dualpipe", "simulate", "critical_path", "live"]
+    modules += ["breadth_first", "terapipe", "seq_1f1b", "slimpipe", "slimpipe_memory", "user_table"]
     code = "\n".join(
         [
             "import sys, cost_models.schedules",

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from cost_models.schedules import one_f_one_b
-from cost_models.schedules.table import Action, Kind, looped_placement
+from cost_models.schedules.table import Action, Kind, looped_placement, two_way_placement, v_placement
 from tests.cost_models.schedules.cases import table_of
 
 
@@ -17,6 +17,23 @@ def test_chunk_c_of_rank_r_is_virtual_stage_c_p_plus_r() -> None:
 def test_chunks_of_a_single_rank_are_joined_by_no_link() -> None:
     """With one rank nothing is sent."""
     assert looped_placement(1, 3).link.tolist() == [1, 1]
+
+
+def test_a_v_goes_down_the_ranks_and_back() -> None:
+    """Rank i holds virtual stages i and 2p - 1 - i; the turn on the last rank crosses no link."""
+    placement = v_placement(3)
+    assert placement.stage_of().tolist() == [[0, 5], [1, 4], [2, 3]]
+    assert placement.link.tolist() == [0, 1, 3, 1, 0]
+    assert placement.route_of().tolist() == [[0, 0], [0, 0], [0, 0]]
+
+
+def test_two_ways_are_two_copies_of_as_many_stages_as_ranks() -> None:
+    """Rank i holds stage i of the first and stage p - 1 - i of the second; nothing joins the copies."""
+    placement = two_way_placement(3)
+    assert (placement.stages, placement.routes) == (6, 2)
+    assert (placement.stage_of() % 3).tolist() == [[0, 2], [1, 1], [2, 0]]
+    assert placement.route_of().tolist() == [[0, 1], [0, 1], [0, 1]]
+    assert placement.link.tolist() == [0, 1, 1, 0]
 
 
 def test_rank_actions_come_in_order_and_print_by_name() -> None:

@@ -41,3 +41,33 @@ def test_shapes_that_do_not_fit_are_refused(forward: tuple[int, ...], first: tup
     cells = np.ones(forward)
     with pytest.raises(StageTimesError, match="forward_s"):
         StageTimes.of(cells, cells, cells, first_s=np.ones(first))
+
+
+def test_a_later_slice_does_more_attention() -> None:
+    """Slice j of n takes (whole - attention) / n + attention (2 j + 1) / n^2; together they are the micro-batch."""
+    times = StageTimes.of(
+        [[8.0], [8.0]], [[16.0], [4.0]], [[4.0], [4.0]], forward_attention_s=[[4.0], [0.0]], backward_attention_s=4.0
+    )
+    assert times.slice_forward_s(2).tolist() == [[[2 + 1, 2 + 3]], [[4, 4]]]
+    assert times.slice_input_grad_s(2).tolist() == [[[6 + 1, 6 + 3]], [[1, 3]]]
+    assert times.slice_weight_grad_s(2).tolist() == [[[2, 2]], [[2, 2]]]
+    assert times.slice_backward_s(2).tolist() == [[[9, 11]], [[3, 5]]]
+    assert times.slice_backward_s(7).sum(axis=-1) == pytest.approx(times.backward_s)
+
+
+def test_one_slice_can_stand_for_a_micro_batch() -> None:
+    """The first is the shortest, the last the longest, and neither has attention to cut any more."""
+    times = StageTimes.of([[8.0]], [[16.0]], [[4.0]], hop_s=1.0, forward_attention_s=4.0, backward_attention_s=4.0)
+    first, mean, last = times.one_slice(2, 0), times.mean_slice(2), times.one_slice(2, 1)
+    assert [float(part.work_s[0]) for part in (first, mean, last)] == [3 + 7 + 2, 14, 5 + 9 + 2]
+    assert first.forward_attention_s.tolist() == last.backward_attention_s.tolist() == [[0.0]]
+    assert mean.hop_s.tolist() == [1.0]
+
+
+@pytest.mark.parametrize(
+    ("field", "whole"), [("forward_attention_s", "forward_s"), ("backward_attention_s", "input_grad_s")]
+)
+def test_attention_is_at_most_what_it_is_part_of(field: str, whole: str) -> None:
+    """The message names both, and the first value that is too large."""
+    with pytest.raises(StageTimesError, match=f"{field} must be at most {whole}, 1.0, got 1.5"):
+        StageTimes.of([[1.0, 2.0]], [[1.0, 2.0]], [[1.0, 2.0]], **{field: [[1.5, 2.0]]})

@@ -3,7 +3,7 @@ import pytest
 
 from cost_models import schedules
 from cost_models.schedules.errors import InvalidTableError, ScheduleError
-from cost_models.schedules.table import ActionTable, looped_placement
+from cost_models.schedules.table import ActionTable, Kind, looped_placement, two_way_placement
 from cost_models.schedules.validity import check
 from tests.cost_models.schedules.cases import ALL, table_of
 
@@ -12,8 +12,8 @@ from tests.cost_models.schedules.cases import ALL, table_of
 def test_every_schedule_makes_valid_tables(name: str, p: int, v: int, m: int) -> None:
     """The one check accepts every table that a schedule makes."""
     table = schedules.actions(name, p, v, m)
-    assert table.actions == 2 * p * v * m
-    assert check(table).level.max() >= 2 * m * v
+    assert np.count_nonzero(table.kind == Kind.FORWARD) * table.placement.routes == p * v * m
+    assert check(table).level.max() >= 2 * m * v // table.placement.routes
 
 
 @pytest.mark.parametrize(
@@ -63,6 +63,26 @@ def test_a_broken_table_is_refused_by_the_rule_it_breaks(rule: str, ranks: tuple
         check(table_of(*ranks, slices=slices))
     assert caught.value.rule == rule
     assert isinstance(caught.value, ScheduleError)
+
+
+def test_a_micro_batch_stays_on_its_route() -> None:
+    """Every action of one copy of the model may not run on the other."""
+    rows = [np.array(schedules.actions("dualpipe", 2, 2, 4).rank_actions(rank)) for rank in range(2)]
+    for row in rows:
+        row[row[:, 2] == 3, 1] = 0
+    table = ActionTable.of("strayed", two_way_placement(2), rows, micro_batches=4)
+    with pytest.raises(InvalidTableError, match="rank 0, chunk 0, micro-batch 3") as caught:
+        check(table)
+    assert caught.value.rule == "exactly once"
+
+
+def test_each_route_has_an_order_of_its_own() -> None:
+    """Neighbours match the messages of a copy by order: here rank 1 takes micro-batches 1 and 3 the other way round."""
+    rows = [np.array(schedules.actions("dualpipe", 2, 2, 4).rank_actions(rank)) for rank in range(2)]
+    odd = rows[1][:, 2] % 2 == 1
+    rows[1][odd, 2] = 4 - rows[1][odd, 2]
+    with pytest.raises(InvalidTableError, match="message order"):
+        check(ActionTable.of("swapped", two_way_placement(2), rows, micro_batches=4))
 
 
 @pytest.mark.parametrize(("column", "value"), [("kind", 4), ("chunk", -1), ("micro_batch", 2), ("slice", 1)])

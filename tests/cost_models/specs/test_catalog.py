@@ -66,6 +66,15 @@ def test_the_catalog_holds_what_is_promised() -> None:
     assert len(names("models")) == 61
     assert names("gpus") == names("profiles") == sorted(FIGURES)
     presets = {"dgx-a100", "dgx-h100", "dgx-h200", "dgx-b200", "gb200-nvl72", "aws-p4d", "aws-p5", "aws-p6-b200"}
+    presets |= {
+        "a100-80-pcie-node",
+        "h100-pcie-node",
+        "h100-nvl-node",
+        "hgx-h100-96",
+        "hgx-a800",
+        "aws-p4de",
+        "aws-p5e",
+    }
     assert presets | {"a100-4gpu", "l4-pcie", "llama3-roce", "hgx-h800", "mi300x-node"} <= set(names("clusters"))
     assert "megatron" in names("frameworks")
 

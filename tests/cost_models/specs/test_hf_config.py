@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from cost_models.specs.catalog import load_model, load_model_with_notes
 from cost_models.specs.errors import SpecError, UnknownNameError
-from cost_models.specs.hf_config import MAX_CONFIG_BYTES, load_cached_config, load_hf_config
+from cost_models.specs.files import MAX_TEXT_BYTES
+from cost_models.specs.hf_config import load_cached_config, load_hf_config
 from cost_models.specs.hf_families import FAMILIES
 
 CONFIG = {
@@ -152,7 +153,7 @@ def test_a_huge_file_is_refused_before_it_is_read(tmp_path: Path) -> None:
     file = tmp_path / "config.json"
     with file.open("wb") as handle:
         handle.truncate(100_000_000)
-    with pytest.raises(SpecError, match=f"100,000,000 bytes, over {MAX_CONFIG_BYTES:,}"):
+    with pytest.raises(SpecError, match=f"100,000,000 bytes, over {MAX_TEXT_BYTES:,}"):
         load_hf_config(file)
     for path, message in ((tmp_path / "none.json", "No such file"), (Path("/dev/zero"), "not a file")):
         with pytest.raises(SpecError, match=message):

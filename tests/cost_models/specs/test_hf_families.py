@@ -301,6 +301,10 @@ def test_multimodal_files_are_read_through_to_their_text_model(tmp_path: Path) -
     untyped = GEMMA3 | {"text_config": without(GEMMA3["text_config"], "model_type")}
     assert read(tmp_path, untyped).model == gemma.model
     assert not read(tmp_path, LLAMA).notes
+    for key in ("language_config", "llm_config"):
+        other = read(tmp_path, {"model_type": "seen_elsewhere", key: LLAMA})
+        assert other.model == read(tmp_path, LLAMA).model
+        assert "only its text model is planned" in other.notes[0]
 
 
 @pytest.mark.parametrize(
@@ -323,6 +327,8 @@ def test_omitted_heads_and_widths(tmp_path: Path) -> None:
     mistral = read(tmp_path, without(LLAMA, "num_key_value_heads") | {"model_type": "mistral"})
     assert mistral.model.kv_heads == 8
     assert mistral.notes == ("The config.json has no num_key_value_heads: 8, as transformers assumes for mistral.",)
+    null = read(tmp_path, LLAMA | {"num_key_value_heads": None, "model_type": "mistral"})
+    assert (null.model.kv_heads, null.notes) == (32, ())
     assert read(tmp_path, LLAMA | {"model_type": "gemma"}).model.head_dim == 256
     assert read(tmp_path, LLAMA | {"model_type": "gemma", "head_dim": None}).model.head_dim == 128
     gpt = {"model_type": "gpt_bigcode", "n_layer": 24, "n_embd": 2048, "n_head": 16, "vocab_size": 49280}

@@ -1,0 +1,109 @@
+"""Lowered cost expressions, kept by what they are written from: the structure of a model and the recipe, not sizes.
+
+Building and sharing an expression takes a tenth of a second, binding it to a device next to nothing: models that
+differ in sizes alone, and the same model on other hardware, share one.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from cost_models import stage
+from cost_models.lower import Lowered, lower
+from cost_models.operators import __all__ as OPERATORS
+from cost_models.specs.model import ModelSpec
+from cost_models.specs.recipe import FrameworkRecipe
+
+__all__ = ["lowered_exchange", "lowered_micro_batch", "lowered_stage", "structure"]
+
+# Sizes that stand in the expressions as symbols, and what is only told.
+_SIZES: Any = {
+    "name": True,
+    "source": True,
+    "layers": True,
+    "hidden": True,
+    "ffn": True,
+    "heads": True,
+    "kv_heads": True,
+    "head_dim": True,
+    "vocab": True,
+    "max_seq_len": True,
+    "position_offset": True,
+    "moe": {"experts", "top_k", "expert_ffn", "shared_experts", "shared_ffn", "leading_dense_layers"},
+    "mla": {"query_rank", "kv_rank", "nope_head_dim", "rope_head_dim", "value_head_dim"},
+}
+_TOLD = {"name", "sources"}
+
+
+@dataclass(frozen=True)
+class _Written:
+    """A spec, equal to every other whose expressions are the same."""
+
+    key: str
+    spec: Any = field(compare=False)
+
+
+def structure(model: ModelSpec) -> str:
+    """What the expressions of a model are written from: equal for models that differ in sizes alone."""
+    pattern = model.layer_pattern
+    shapes = (pattern.leading, pattern.period, pattern.trailing, model.mtp_kind if model.mtp_layers else None)
+    zeros = (bool(model.moe and model.moe.shared_ffn), bool(model.mla and model.mla.query_rank))
+    return f"{model.model_dump_json(exclude=_SIZES)} {shapes} {zeros}"
+
+
+def lowered_micro_batch(model: ModelSpec, recipe: FrameworkRecipe) -> Lowered:
+    """`stage.micro_batch_costs`, lowered; its operators are not bound to a device."""
+    return _micro_batch(_of_model(model), _of_recipe(recipe))
+
+
+def lowered_exchange(model: ModelSpec, recipe: FrameworkRecipe) -> Lowered:
+    """`stage.exchange_costs`, lowered; its operators are not bound to a device."""
+    return _exchange(_of_model(model), _of_recipe(recipe))
+
+
+def lowered_stage(
+    model: ModelSpec, recipe: FrameworkRecipe, context_bytes: float, *, offload: bool, outputs: tuple[str, ...]
+) -> Lowered:
+    """The named outputs of `stage.stage_costs` (all of them when none is named), lowered and not bound to a device."""
+    return _stage(_of_model(model), _of_recipe(recipe), context_bytes, offload, outputs)
+
+
+def _of_model(model: ModelSpec) -> _Written:
+    return _Written(structure(model), model)
+
+
+def _of_recipe(recipe: FrameworkRecipe) -> _Written:
+    return _Written(recipe.model_dump_json(exclude=_TOLD), recipe)
+
+
+def _unbound(*_: Any) -> Any:
+    """Stands for every operator until a device is bound."""
+    message = "the expression is not bound to a device"
+    raise TypeError(message)
+
+
+_UNBOUND: Mapping[str, Callable[..., Any]] = dict.fromkeys(OPERATORS, _unbound)
+
+
+@lru_cache(maxsize=256)
+def _micro_batch(model: _Written, recipe: _Written) -> Lowered:
+    return lower(stage.micro_batch_costs(model.spec, recipe.spec), _UNBOUND)
+
+
+@lru_cache(maxsize=256)
+def _exchange(model: _Written, recipe: _Written) -> Lowered:
+    return lower(stage.exchange_costs(model.spec, recipe.spec), _UNBOUND)
+
+
+@lru_cache(maxsize=256)
+def _stage_expressions(model: _Written, recipe: _Written, context_bytes: float, offload: bool) -> dict[str, Any]:
+    return stage.stage_costs(model.spec, recipe.spec, context_bytes, offload=offload)
+
+
+@lru_cache(maxsize=256)
+def _stage(
+    model: _Written, recipe: _Written, context_bytes: float, offload: bool, outputs: tuple[str, ...]
+) -> Lowered:
+    expressions = _stage_expressions(model, recipe, context_bytes, offload)
+    return lower({name: expressions[name] for name in outputs or expressions}, _UNBOUND)

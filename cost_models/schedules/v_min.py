@@ -1,0 +1,67 @@
+"""V-Min (Qi et al. 2024, "Pipeline Parallelism with Controllable Memory"): the V placement in a third of 1F1B's memory.
+
+Micro-batches go through the V without any wait, so that a rank keeps about 2p / 3 + 2 chunks, p / 3 + 1 micro-batches
+of its layers. Where forwards and gradients do not last equally long, each micro-batch waits a little for the one
+before: the bubble then grows with m.
+"""
+
+from functools import lru_cache
+
+import numpy as np
+
+from cost_models.schedules.equal_stages import are_equal, mean, step_s
+from cost_models.schedules.errors import IllegalScheduleError
+from cost_models.schedules.split_bounds import enter_and_stay, table_bound_s
+from cost_models.schedules.table import ActionTable, BoolArray, IntArray
+from cost_models.schedules.times import FloatArray, StageTimes
+from cost_models.schedules.v_order import Block, controlled_bubble_s, squeezed_table
+
+NAME = "v-min"
+REQUIRES = "ranks >= 2, two chunks a rank, micro-batches >= 1"
+
+AT_ONCE = ((1, 1), (1, 1), (1, 1), (1, 1))
+BLOCKS = (Block(AT_ONCE, turns=(1, 3, 1)), Block(AT_ONCE, turns=(1, 1, 1)), Block(AT_ONCE, turns=(1, 5, 1)))
+"""By p % 3: the shortest turns that bring no two actions of a rank to the same unit."""
+
+bound_terms = enter_and_stay
+
+
+def legal(p: int | IntArray, v: int | IntArray, m: int | IntArray) -> BoolArray:
+    """Whether p ranks of v chunks can run m micro-batches; works on numbers and on arrays."""
+    is_legal: BoolArray = (np.asarray(p) >= 2) & (np.asarray(v) == 2) & (np.asarray(m) >= 1)
+    return is_legal
+
+
+@lru_cache(maxsize=64)
+def actions(p: int, v: int, m: int) -> ActionTable:
+    """The action table. Raises IllegalScheduleError unless `legal`."""
+    if not legal(p, v, m):
+        raise IllegalScheduleError.of(NAME, REQUIRES, p, v, m)
+    return squeezed_table(NAME, BLOCKS[p % 3], p, m)
+
+
+def peak_chunks(p: int) -> int:
+    """Most chunks of a micro-batch that a rank ever keeps: 2p / 3 + 2, rounded to even."""
+    return 2 * ((p + 1) // 3 + 1)
+
+
+def is_exact(m: int | IntArray, times: StageTimes) -> BoolArray:
+    """[...] whether the closed form is the simulated step.
+
+    For equal chunks without edges and hops, F = B = W, and enough micro-batches to reach the peak.
+    """
+    f, b, w = mean(times)
+    enough = 2 * np.asarray(m) >= peak_chunks(times.ranks)
+    exact: BoolArray = are_equal(times) & np.isclose(f, b) & np.isclose(b, w) & enough
+    return exact
+
+
+def closed_form_s(m: int | IntArray, times: StageTimes) -> FloatArray:
+    """[...] seconds of the step, exact where `is_exact`, an estimate otherwise (`controlled_bubble_s` at the peak)."""
+    p = times.ranks
+    return step_s(m, times, controlled_bubble_s(p, peak_chunks(p), mean(times)))
+
+
+def lower_bound_s(m: int | IntArray, times: StageTimes) -> FloatArray:
+    """[...] seconds that no step is below, whatever the stages (`table_bound_s`)."""
+    return table_bound_s(lambda count: actions(times.ranks, 2, count), m, times)

@@ -1,0 +1,68 @@
+"""`plan simulate PLAN`: a plan replayed action by action."""
+
+import sys
+from collections.abc import Sequence
+
+from cli.output import console, print_json, print_rendered
+from cli.show import document_in
+from planner.document import PlanDocument, check_writable, write_text
+from planner.timeline.comparison import compared
+from planner.timeline.drawing import svg
+from planner.timeline.measured import read_traces
+from planner.timeline.perturbation import parse_perturbation, perturbed
+from planner.timeline.record import simulation_record
+from planner.timeline.text import Simulation, report, subtitle
+from planner.timeline.timeline import timeline_of_plan
+from planner.timeline.trace import trace_text
+
+# Steps that differ by more are not the same prediction: a document holds 9 digits.
+SAME_STEP = 1e-6
+
+
+def simulate(
+    file: str,
+    *,
+    as_json: bool,
+    svg_file: str | None,
+    html_file: str | None,
+    trace_file: str | None,
+    perturb: Sequence[str],
+    compare: Sequence[str],
+) -> int:
+    """Replays a plan, prints what it found and writes the files that are asked for; the exit code.
+
+    Raises PlannerError or SpecError.
+    """
+    document = document_in(file)
+    perturbations = [parse_perturbation(text, len(document.stages)) for text in perturb]
+    for path in filter(None, (svg_file, html_file, trace_file)):
+        check_writable(path)
+    timeline = timeline_of_plan(document)
+    step = timeline.step
+    comparison = compared(step, read_traces(compare, step.table)) if compare else None
+    simulation = Simulation(document, timeline, tuple(perturbed(step, perturbations)), comparison)
+    title = f"{document.model.name}, {subtitle(document)}"
+    _warn_of_another_step(document, step.step_s)
+    if svg_file:
+        write_text(svg(timeline, title), svg_file)
+    if html_file:
+        from planner.timeline.page import page
+
+        write_text(page(simulation), html_file)
+    if trace_file:
+        write_text(trace_text(timeline, title), trace_file)
+    if as_json:
+        print_json(simulation_record(simulation))
+    else:
+        print_rendered(report(simulation), console())
+    return 0
+
+
+def _warn_of_another_step(document: PlanDocument, step_s: float) -> None:
+    told_s = document.predicted.step_time_s
+    if abs(step_s - told_s) > SAME_STEP * told_s:
+        message = (
+            f"plan: the document predicts a step of {told_s:.9g} s, this version and its catalog {step_s:.9g} s: "
+            "it was made with another version or profile"
+        )
+        print(message, file=sys.stderr)

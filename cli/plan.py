@@ -4,6 +4,7 @@ import sys
 import time
 from typing import Any
 
+from cli.explain import check_why_not, print_with_answer
 from cli.failure import DONE, INTERRUPTED, LIMIT
 from cli.progress import live_line
 from cli.show import print_document
@@ -13,7 +14,9 @@ from planner.errors import Interrupted, LimitReached, RequestError
 from planner.request import PlanRequest, build_request
 
 
-def plan(flags: dict[str, Any], *, as_json: bool, output: str | None, stats: str | None) -> int:
+def plan(
+    flags: dict[str, Any], *, as_json: bool, output: str | None, stats: str | None, why_not: str | None = None
+) -> int:
     """Plans what the flags ask for and prints it; the exit code.
 
     Raises PlannerError or SpecError. A search that was stopped early prints its best so far and warns on stderr.
@@ -24,6 +27,8 @@ def plan(flags: dict[str, Any], *, as_json: bool, output: str | None, stats: str
     for path in filter(None, (output, stats)):
         check_writable(path)
     request = build_request(**flags)
+    if why_not is not None:
+        check_why_not(why_not)
     started_s = time.perf_counter()
     document, code = _searched(request)
     wall_time_s = time.perf_counter() - started_s
@@ -31,7 +36,10 @@ def plan(flags: dict[str, Any], *, as_json: bool, output: str | None, stats: str
         write(document, output)
     if stats is not None:
         write_text(statistics(document, wall_time_s), stats)
-    print_document(document, as_json=as_json)
+    if why_not is None:
+        print_document(document, as_json=as_json)
+    else:
+        print_with_answer(document, why_not, request, as_json=as_json)
     return code
 
 

@@ -1,0 +1,76 @@
+"""`plan explain FILE`: what a plan's numbers are made of; with --why-not, why it does not have other values."""
+
+import json
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
+
+from cli.output import console, print_json, print_rendered
+from cli.progress import live_line
+from cli.show import document_in, print_document
+from planner.document import PlanDocument, dumps
+from planner.request import PlanRequest
+
+if TYPE_CHECKING:
+    from planner.why_not import Answer
+
+
+def explain(file: str, *, stages: list[int], why_not: str | None, as_json: bool) -> int:
+    """Prints the formulas of a plan, of some stages or of all, or the answer to why-not; the exit code.
+
+    Raises PlannerError or SpecError. Any answer to why-not is an answer: the exit code is 0.
+    """
+    if why_not is not None:
+        check_why_not(why_not)
+    document = document_in(file)
+    if why_not is not None:
+        _print_answer(_answered(document, why_not, None), as_json=as_json)
+        return 0
+    from planner.explain.explanation import explain as explained
+    from planner.report.explanation import explanation_report
+
+    explanation = explained(document, stages or None)
+    if as_json:
+        print_json(asdict(explanation))
+    else:
+        terminal = console()
+        print_rendered(explanation_report(explanation, terminal.width), terminal)
+    return 0
+
+
+def check_why_not(text: str) -> None:
+    """Nothing when the pairs can be read, so that a long search does not end in an error. Raises as `parsed` does."""
+    from planner.restriction import parsed
+
+    parsed(text)
+
+
+def print_with_answer(document: PlanDocument, why_not: str, request: PlanRequest, *, as_json: bool) -> None:
+    """Prints a plan that was just found and the answer to why-not; as JSON both in one object."""
+    if as_json:
+        answer = _answered(document, why_not, request)
+        print_json({"plan": json.loads(dumps(document)), "why_not": _as_data(answer)})
+        return
+    print_document(document, as_json=False)
+    _print_answer(_answered(document, why_not, request), as_json=False)
+
+
+def _answered(document: PlanDocument, text: str, request: PlanRequest | None) -> "Answer":
+    from planner.why_not import why_not
+
+    with live_line() as progress:
+        return why_not(document, text, request, progress)
+
+
+def _print_answer(answer: "Answer", *, as_json: bool) -> None:
+    from planner.report.why_not import why_not_report
+
+    if as_json:
+        print_json(_as_data(answer))
+    else:
+        print_rendered(why_not_report(answer), console())
+
+
+def _as_data(answer: "Answer") -> dict[str, Any]:
+    """The answer as plain data; the other plan is a whole document."""
+    data = asdict(replace(answer, other=None))
+    return {**data, "other": json.loads(dumps(answer.other)) if answer.other else None}

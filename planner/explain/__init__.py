@@ -1,0 +1,1 @@
+"""What a plan's numbers are made of: the cost model's own expressions, with the plan's values put in."""

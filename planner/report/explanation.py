@@ -1,0 +1,165 @@
+"""An explanation for the terminal: formulas with their numbers, operators and collectives as tables."""
+
+from collections.abc import Iterable
+from itertools import groupby
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from planner.explain.explanation import Explanation, StageExplanation, StepExplanation
+from planner.explain.formulas import Formula, written
+from planner.explain.operators import KINDS, Call, OperatorCost
+from planner.report.quantities import digits, duration, gib, percent, words
+from planner.report.tables import breakdown_table
+
+__all__ = ["explanation_report"]
+
+GROUPS = {"tensor_parallel": "TP", "context_parallel": "CP", "expert_parallel": "EP"}
+PASSES = {"forward": "forward_s", "input_grad": "input_grad_s", "weight_grad": "weight_grad_s"}
+
+
+def explanation_report(explanation: Explanation, width: int = 100) -> RenderableType:
+    """The step, the operators of each unit, memory and time of each stage, and what the symbols stand for."""
+    sections: list[RenderableType] = [Text(line, style="bold red") for line in explanation.notes]
+    sections += _step(explanation.model, explanation.step, width)
+    for unit, operators in explanation.operators.items():
+        sections += _unit(unit, operators)
+    seen: set[tuple[str, str, float]] = set()
+    for stages in _alike(explanation.stages):
+        sections += _stages(stages, seen, width)
+    return Group(*sections, _heading("Symbols"), _symbols(explanation.stages))
+
+
+def _step(model: str, step: StepExplanation, width: int) -> list[RenderableType]:
+    m = f"{step.num_microbatches:,} micro-batches, {step.schedule}"
+    line = f"step {duration(step.step_time_s)} = span {duration(step.span_s)} + global {duration(step.global_s)}"
+    causes = [(cause, seconds, duration(seconds)) for cause, seconds in step.by_cause_s.items()]
+    measured = f"{percent(step.measured_share, 0)} of the step rests on measured kernels and links"
+    lines = Text(f"{line}; {m}; {measured}; by cause, on the rank with the most work:")
+    return [Text(model, style="bold"), _body(lines), _body(breakdown_table(causes, width))]
+
+
+def _unit(unit: str, operators: tuple[OperatorCost, ...]) -> list[RenderableType]:
+    """Products and other kernels of a unit in one table, its collectives in another."""
+    table = _table(
+        f"{unit}", "kind", "rows x columns x inner or bytes", right=("ms fwd", "ms dgrad", "ms wgrad", "peak")
+    )
+    for each in operators:
+        if not each.total_s or each.communication:
+            continue
+        name = each.name + f" x {each.alike}" * (each.alike > 1)
+        peak = percent(each.peak_share, 0) if each.peak_share else ""
+        seconds = (digits(1e3 * getattr(each, name)) for name in PASSES.values())
+        table.add_row(name, each.kind, _sizes(each), *seconds, peak)
+    collectives = [(each, call) for each in operators if each.communication for call in each.calls]
+    parts: list[RenderableType] = [_heading(f"Operators of the {unit}, one micro-batch on one rank"), _body(table)]
+    return parts + ([_body(_collectives(collectives))] if collectives else [])
+
+
+def _collectives(calls: Iterable[tuple[OperatorCost, Call]]) -> Table:
+    table = _table("collective", "of", "pass", "group", right=("ranks", "MiB", "ms", "ms exposed"))
+    for each, call in calls:
+        times = f"{call.times:g} x " * (call.times != 1)
+        exposed = "" if call.exposed_s is None else digits(1e3 * each.alike * call.exposed_s)
+        table.add_row(
+            f"{times}{words(call.function)}",
+            each.name,
+            words(call.of_pass),
+            f"{GROUPS[each.communication or '']}, {call.tier}",
+            str(call.ranks),
+            digits(call.moved_bytes / 2**20),
+            digits(1e3 * call.seconds),
+            exposed,
+        )
+    return table
+
+
+def _sizes(operator: OperatorCost) -> str:
+    """The sizes of the first call that gives the operator its kind."""
+    call = next(call for call in operator.calls if KINDS[f"{call.function}_s"] == operator.kind)
+    return call.sizes or f"{digits(call.moved_bytes / 2**20)} MiB"
+
+
+def _alike(stages: tuple[StageExplanation, ...]) -> list[list[StageExplanation]]:
+    """Neighbouring stages whose formulas come to the same."""
+    return [list(group) for _, group in groupby(stages, key=lambda each: (each.layers, each.memory, each.time))]
+
+
+def _stages(stages: list[StageExplanation], seen: set[tuple[str, str, float]], width: int) -> list[RenderableType]:
+    stage, ranks = stages[0], [each.rank for each in stages]
+    name = f"Stage {ranks[0]}" if len(ranks) == 1 else f"Stages {ranks[0]} to {ranks[-1]}"
+    memory = stage.memory
+    fills = f"{gib(memory.device_bytes)} of {gib(memory.capacity_bytes)} GiB at the peak, in the {memory.peak}"
+    named = [each for each in stage.parts if (each.name, each.expression, each.value) not in seen]
+    seen |= {(each.name, each.expression, each.value) for each in named}
+    seconds = [(f"{each.name} ({each.unit})", each.total_s, duration(each.total_s)) for each in stage.time.parts]
+    sections: list[RenderableType] = [
+        _heading(f"{name}: {stage.layers} layers, {fills}"),
+        _body(_formulas(memory.causes)),
+        _heading(f"{name}: seconds of one micro-batch (forward, input gradient, weight gradient) and of a step"),
+        _body(_formulas(stage.time.formulas)),
+        _body(breakdown_table(seconds, width)),
+    ]
+    if stage.time.exchanges:
+        sections += [_heading(f"{name}: states on their way, each by itself"), _body(_exchanges(stage.time.exchanges))]
+    if named:
+        sections += [_heading(f"{name}: what these name"), _body(_formulas(named))]
+    return sections
+
+
+def _exchanges(calls: tuple[Call, ...]) -> Table:
+    table = _table("what", "collective", "tier", right=("ranks", "MiB", "ms"))
+    for call in calls:
+        size, seconds = digits(call.moved_bytes / 2**20), digits(1e3 * call.seconds)
+        table.add_row(call.of_pass, words(call.function), call.tier, str(call.ranks), size, seconds)
+    return table
+
+
+def _formulas(formulas: Iterable[Formula]) -> Table:
+    """Two lines a formula: with its symbols, and with its numbers and what they come to."""
+    table = Table.grid(padding=(0, 1), pad_edge=False)
+    table.add_column(no_wrap=True)
+    table.add_column()
+    for each in formulas:
+        value = written(each.value, each.unit)
+        if each.numbers in ("", each.expression):  # a constant
+            table.add_row(each.name, Text(f"= {value}"))
+            continue
+        if each.numbers == value:
+            table.add_row(each.name, Text(f"= {each.expression} = {value}"))
+            continue
+        table.add_row(each.name, Text(f"= {each.expression}"))
+        table.add_row("", Text(f"= {each.numbers} = {value}"))
+    return table
+
+
+def _symbols(stages: tuple[StageExplanation, ...]) -> RenderableType:
+    """Symbols that formulas name; a value where it is the same on all stages that name it."""
+    values: dict[tuple[str, str, str], set[float]] = {}
+    for stage in stages:
+        for symbol in stage.symbols:
+            values.setdefault((symbol.symbol, symbol.meaning, symbol.unit), set()).add(symbol.value)
+    table = Table.grid(padding=(0, 2), pad_edge=False)
+    for (name, meaning, unit), found in values.items():
+        table.add_row(name, written(next(iter(found)), unit) if len(found) == 1 else "", meaning)
+    return _body(table)
+
+
+def _table(*texts: str, right: tuple[str, ...]) -> Table:
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False, header_style="dim")
+    for name in texts:
+        table.add_column(name)
+    for name in right:
+        table.add_column(name, justify="right", no_wrap=True)
+    return table
+
+
+def _heading(text: str) -> RenderableType:
+    return Padding(Text(text, style="bold"), (1, 0, 0, 0), expand=False)
+
+
+def _body(content: RenderableType) -> RenderableType:
+    return Padding(content, (0, 0, 0, 2), expand=False)

@@ -139,6 +139,7 @@ for _unit in HELD:
 _part("shared_parameters", "elements", "parameters that embedding and head share on one tensor-parallel rank")
 _part("layer_restored_bytes", "bytes", "what recomputing brings back of a layer")
 _part("layer_workspace_bytes", "bytes", "what the backward through a layer needs beside what is kept")
+_part("largest_matrix", "elements", "parameters of the largest dense operator of a layer on one rank")
 _part("logits_bytes", "bytes", "logits of one micro-batch at the peak of the loss")
 _part("boundary_bytes", "bytes", "sent across a pipeline boundary, one micro-batch, one direction")
 _part("gradient_norm_reduce_s", "s", "reducing the gradient norm over all ranks")

@@ -96,7 +96,7 @@ def backward_s(model: ModelSpec, recipe: FrameworkRecipe, *, offload: bool = Fal
     def of_unit(unit: str, recomputed: bool) -> Expr:
         share = _share(model, unit)
         gather = sym.shard_weights * sym.reshard * share * sym.PARTS[f"{unit}_gather_s"]
-        reduce = sym.shard_gradients * share * sym.PARTS[f"{unit}_reduce_s"]
+        reduce = _reduced_at_once(recipe) * share * sym.PARTS[f"{unit}_reduce_s"]
         compute = _backward(unit) + (sym.PARTS[f"{unit}_recompute_s"] if recomputed else 0)
         gradients = share * away["gradients"] * _owned_bytes(unit, recipe.gradient_bytes, sym.shard_gradients)
         copied_in = _weights_in(unit, recipe, share * away["weights"]) + _copied(from_host_s, gradients)
@@ -144,7 +144,13 @@ def last_s(model: ModelSpec, recipe: FrameworkRecipe) -> Expr:
     once += sym.has_head * _beside(overlaps, layer_s, reduce["head"])
     hidden = sym.has_embedding * (scattered["embedding"] - _beside(overlaps, scatter_s, scattered["embedding"]))
     hidden += (1 - sym.has_embedding) * (scattered["layer"] - _beside(overlaps, layer_s, scattered["layer"]))
-    return (1 - sym.shard_gradients) * once + sym.shard_gradients * hidden
+    at_once = _reduced_at_once(recipe)
+    return (1 - at_once) * once + at_once * hidden
+
+
+def _reduced_at_once(recipe: FrameworkRecipe) -> Expr:
+    """Whether every micro-batch reduces its own gradients: sharded ones, unless the recipe waits for the last."""
+    return sym.shard_gradients if recipe.reduces_each_micro_batch else ZERO
 
 
 def global_s(model: ModelSpec, recipe: FrameworkRecipe, *, offload: bool = False) -> Expr:

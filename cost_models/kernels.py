@@ -37,12 +37,15 @@ ATTENTION_PASSES: tuple[AttentionPass, ...] = ("forward", "backward")
 NO_TABLES = KernelTables(gpus=())
 
 
-def bind(gpu: GpuSpec, profile: HardwareProfile, recipe: FrameworkRecipe, dtype: str) -> dict[str, Body]:
-    """Numpy bodies, by operator name, of every compute operator on this device; all return seconds."""
+def bind(
+    gpu: GpuSpec, profile: HardwareProfile, recipe: FrameworkRecipe, dtype: str, nodes: int = 1
+) -> dict[str, Body]:
+    """Numpy bodies, by operator name, of every compute operator on this device in a job of `nodes`; seconds."""
+    sustained = profile.sustained_on(nodes)
     launch_s = 0.0 if recipe.cuda_graphs else profile.host_launch_s
     return {
-        **_gemm(gpu, profile, recipe, dtype),
-        **_attention(gpu, profile, recipe),
+        **_gemm(gpu, profile, recipe, dtype, sustained),
+        **_attention(gpu, profile, recipe, sustained),
         **_elementwise(gpu, profile),
         "launch_s": lambda kernels: kernels * launch_s,
     }
@@ -68,9 +71,11 @@ def coverage(gpu: GpuSpec, profile: HardwareProfile, dtype: str) -> dict[str, Bo
     return bodies
 
 
-def _gemm(gpu: GpuSpec, profile: HardwareProfile, recipe: FrameworkRecipe, dtype: str) -> dict[str, Body]:
+def _gemm(
+    gpu: GpuSpec, profile: HardwareProfile, recipe: FrameworkRecipe, dtype: str, sustained: float
+) -> dict[str, Body]:
     constants = profile.gemm[dtype]
-    rate = gpu.peak_flops[dtype] * constants.peak_fraction * profile.sustained_fraction
+    rate = gpu.peak_flops[dtype] * constants.peak_fraction * sustained
     bandwidth = gpu.memory_bandwidth_bytes_per_s * constants.bandwidth_fraction
     operand = OPERAND_BYTES[dtype]
     accumulator = 2 * recipe.gradient_bytes  # the weight gradient is read, added to and written
@@ -130,9 +135,11 @@ def _group_shape(profile: HardwareProfile, layout: GemmLayout) -> Body:
     return LogLattice(tuple(table.axes.values()), table.shares)
 
 
-def _attention(gpu: GpuSpec, profile: HardwareProfile, recipe: FrameworkRecipe) -> dict[str, Body]:
+def _attention(
+    gpu: GpuSpec, profile: HardwareProfile, recipe: FrameworkRecipe, sustained: float
+) -> dict[str, Body]:
     # Attention stays in bf16 when the matrix products are fp8.
-    rate = gpu.peak_flops["bf16"] * profile.attention.peak_fraction * profile.sustained_fraction
+    rate = gpu.peak_flops["bf16"] * profile.attention.peak_fraction * sustained
     rate *= profile.attention.kernels.get(recipe.attention_kernel, 1.0)
     launch = profile.gemm["bf16"].launch_s
     table = profile.tables.attention if profile.tables else None

@@ -49,6 +49,9 @@ EXPERT_CAST_KERNELS = 3
 # Launches of Megatron-Core's router (product, top-k, softmax, maps of tokens to experts, balancing loss, token counts)
 # and of its dispatcher: indices and selection, splitting and joining by expert, weighting and summing up.
 ROUTER_KERNELS, PERMUTE_KERNELS, SORT_KERNELS, UNPERMUTE_KERNELS = 24, 8, 3, 6
+# Passes of two bytes over the elements of a gate, forward and backward, and kernels of a clamped gated activation: bias
+# (4 of both halves), clamps (4), scale (2), sigmoid (2), product (3), shift (2), product (3), the router's weight (3).
+CLAMPED_PASSES, CLAMPED_KERNELS = (23, 46), 10
 
 routed_tokens = tokens / sequence_shard
 copies = routed_tokens * sym.top_k
@@ -117,6 +120,24 @@ def _shared_gate() -> Operator:
     )
 
 
+def _biased_activation(rows: Expr, inner: Expr) -> Operator:
+    """A clamped, gated activation behind biases (GPT-OSS) as Megatron-Core runs it: a chain of elementwise kernels.
+
+    Per element of the gate: the bias added (2 in, 2 out, of both halves), both clamped, the gate scaled, its sigmoid,
+    their product, one added to the other half, the product of the two, and the router's weight.
+    """
+    modules = ("activation", "moe")
+    size = ACTIVATION_BYTES * rows * inner
+    return Operator(
+        "expert activation",
+        elementwise_s(CLAMPED_PASSES[0] * size),
+        elementwise_s(CLAMPED_PASSES[1] * size),
+        saved=(Tensor("expert activation", OPERAND_BYTES * rows * inner, modules),),
+        modules=modules,
+        kernels=CLAMPED_KERNELS,
+    )
+
+
 def _activation(
     name: str, recipe: FrameworkRecipe, rows: Expr, inner: Expr, matrices: int, modules: tuple[str, ...]
 ) -> Operator:
@@ -178,9 +199,13 @@ def _experts(model: ModelSpec, recipe: FrameworkRecipe) -> Block:
     kept = Tensor("dispatched copies", OPERAND_BYTES * received * sym.hidden, ("moe",))
     pre = Tensor("expert pre-activation", ACTIVATION_BYTES * received * matrices * inner, ("moe",))
     biases = bool(model.moe and model.moe.expert_bias)
+    if biases and not recipe.fused_biased_activation:
+        activation = _biased_activation(received, inner)
+    else:
+        activation = _activation("expert", recipe, received, inner, matrices, ("moe",))
     return (
         _grouped("expert up", recipe, sym.hidden, matrices * inner, matrices * inner if biases else ZERO, (kept, pre)),
-        _activation("expert", recipe, received, inner, matrices, ("moe",)),
+        activation,
         _grouped("expert down", recipe, inner, sym.hidden, sym.hidden if biases else ZERO, ()),
     )
 

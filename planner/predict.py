@@ -100,8 +100,9 @@ class CostModel:
     def functions(self) -> Mapping[str, Any]:
         """Numpy bodies of every opaque operator, bound to the request's device, links and recipe."""
         request = self.request
-        compute = kernels.bind(request.cluster.gpu, request.profile, request.recipe, request.workload.precision)
-        exchanges = communication.bind(request.cluster, request.profile, request.recipe.expert_dispatcher)
+        cluster, precision = request.cluster, request.workload.precision
+        compute = kernels.bind(cluster.gpu, request.profile, request.recipe, precision, cluster.nodes)
+        exchanges = communication.bind(cluster, request.profile, request.recipe.expert_dispatcher)
         return {**compute, **exchanges, **overlap.bind(request.profile)}
 
     @cached_property

@@ -1,6 +1,7 @@
 """What kernels and links reach of a GPU's peaks: constants that bind operators to seconds."""
 
 from collections.abc import Mapping
+from math import log2
 from typing import Annotated, ClassVar, Self
 
 from pydantic import AfterValidator, Field, model_validator
@@ -86,6 +87,9 @@ class HardwareProfile(Spec):
     elementwise: ElementwiseRoofline = Field(description="norms, activations, residuals, casts")
     host_launch_s: NonNegativeFloat = Field(description="host time to launch one kernel, s")
     sustained_fraction: Fraction = Field(description="compute rate in a long run over the isolated kernel's rate")
+    straggling_per_doubling: Annotated[NonNegativeFloat, Field(le=0.1)] = Field(
+        0.0, description="compute time that each doubling of the nodes adds, waiting for the slowest; as a fraction"
+    )
     link_fraction: FractionByName = Field(
         description="reached share of the line rate by tier kind: nvlink, pcie, network"
     )
@@ -99,6 +103,10 @@ class HardwareProfile(Spec):
     sources: Sources = Field(
         default_factory=dict, description="the source of every figure, by field", validate_default=True
     )
+
+    def sustained_on(self, nodes: int) -> float:
+        """Compute rate of a long run on that many nodes, over the isolated kernel's: the slowest node sets the pace."""
+        return self.sustained_fraction / (1.0 + self.straggling_per_doubling * log2(max(1, nodes)))
 
     @model_validator(mode="after")
     def _has_bf16(self) -> Self:

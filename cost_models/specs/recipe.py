@@ -33,11 +33,17 @@ class FrameworkRecipe(Spec):
         True, description="a gated activation is one kernel; else the activated gate is kept too"
     )
     fused_rope: Flag = Field(True, description="rotary positions are one kernel; else they go through fp32 copies")
+    fused_biased_activation: Flag = Field(
+        False, description="a gated activation of experts with biases, clamped, is one kernel; else a chain of them"
+    )
     dropout: Flag = Field(False, description="dropout masks are kept for backward")
     sequence_parallel: Flag = Field(
         True, description="tensor parallelism shards norms and residuals along the sequence"
     )
     overlap_gradient_reduce: Flag = Field(True, description="gradient reduction runs beside backward")
+    reduces_each_micro_batch: Flag = Field(
+        True, description="sharded gradients are reduced after every micro-batch; else once, after the last"
+    )
     overlap_parameter_gather: Flag = Field(True, description="parameter gather runs beside forward")
     overlap_tensor_parallel: Flag = Field(
         False, description="tensor-parallel collectives run in pieces beside the products that they feed or follow"

@@ -14,6 +14,7 @@ from planner.evaluate.errors import RunError, UnsupportedRunError
 from planner.evaluate.predictions import RunCosts, costs_of
 from planner.evaluate.recompute import FULL, read_recompute
 from planner.evaluate.runs import Run, read_run
+from planner.evaluate.trials import TRIED, values_to_try
 from planner.options import MARGIN
 
 __all__ = ["COLUMNS", "Answer", "answers", "read_rows", "write_answers"]
@@ -21,6 +22,8 @@ __all__ = ["COLUMNS", "Answer", "answers", "read_rows", "write_answers"]
 GIB = 2.0**30
 # Of the layers, tried in turn where a run says nothing of recompute and would not fit without.
 RECOMPUTED_SHARES = (0.25, 0.5, 0.75, 1.0)
+# A value that is tried may need this much of the memory by prediction.
+DOUBT = 1.1
 # How far step times lie off where nobody calibrated: dense models, and models with experts.
 TIME_BANDS = {"dense": 0.10, "experts": 0.20}
 COLUMNS = (
@@ -79,14 +82,51 @@ class Answer:
 
 def answers(rows: Sequence[Mapping[str, Any]]) -> list[Answer]:
     """An answer for each row, in their order."""
-    read = [_read(row, index) for index, row in enumerate(rows)]
+    rows = [dict(row) for row in rows]
+    found = _answered([(_id(row, index), row) for index, row in enumerate(rows)])
+    for column in TRIED:
+        _try_values(rows, found, column)
+    return _with_recompute(found)
+
+
+def _answered(rows: Sequence[tuple[str, Mapping[str, Any]]]) -> list[Answer]:
+    """An answer for each row as it stands, by its name."""
+    read = [_read(name, row) for name, row in rows]
     runs = {index: one for index, one in enumerate(read) if isinstance(one, Run)}
     costs = dict(zip(runs, costs_of(list(runs.values())), strict=True))
-    found = [
-        one if isinstance(one, Answer) else _answer(_id(row, index), one, costs[index])
-        for index, (row, one) in enumerate(zip(rows, read, strict=True))
+    return [
+        one if isinstance(one, Answer) else _answer(name, one, costs[index])
+        for index, ((name, _), one) in enumerate(zip(rows, read, strict=True))
     ]
-    return _with_recompute(found)
+
+
+def _try_values(rows: list[dict[str, Any]], found: list[Answer], column: str) -> None:
+    """None; rows that leave a column open get, with their answers, the fastest value that fits."""
+    trials = [
+        (index, value)
+        for index, answer in enumerate(found)
+        if answer.run is not None
+        for value in values_to_try(rows[index], answer.run, column)
+    ]
+    tried = _answered([(found[index].id, rows[index] | {column: str(value)}) for index, value in trials])
+    best: dict[int, tuple[int, Answer]] = {}
+    for (index, value), answer in zip(trials, tried, strict=True):
+        if answer.costs is not None and (index not in best or _preference(answer) < _preference(best[index][1])):
+            best[index] = value, answer
+    for index, (value, answer) in best.items():
+        assert answer.run is not None and answer.costs is not None
+        rows[index][column] = str(value)
+        told = f"{column}={value} (assumed: the fastest that fits)"
+        kept = tuple(text for text in found[index].run.assumed if not text.startswith(f"{column}="))  # type: ignore[union-attr]
+        run = replace(answer.run, assumed=(*kept, told))
+        found[index] = _answer(answer.id, run, answer.costs)
+
+
+def _preference(answer: Answer) -> tuple[bool, float]:
+    """What may fit first, then what is faster; of what cannot, what needs less. The run worked: doubt is in its favour."""
+    assert answer.run is not None and answer.costs is not None
+    misfit = answer.costs.device_bytes > DOUBT * answer.run.cluster.gpu.usable_memory_bytes
+    return misfit, answer.costs.device_bytes if misfit else answer.costs.step_time_s
 
 
 def _answer(name: str, run: Run, costs: RunCosts) -> Answer:
@@ -109,13 +149,13 @@ def _with_recompute(found: list[Answer]) -> list[Answer]:
     return found
 
 
-def _read(row: Mapping[str, Any], index: int) -> Run | Answer:
+def _read(name: str, row: Mapping[str, Any]) -> Run | Answer:
     try:
         return read_run(row)
     except UnsupportedRunError as error:
-        return Answer(_id(row, index), "unsupported", _line(error))
+        return Answer(name, "unsupported", _line(error))
     except (RunError, SpecError, ScheduleError) as error:
-        return Answer(_id(row, index), "invalid", _line(error))
+        return Answer(name, "invalid", _line(error))
 
 
 def _id(row: Mapping[str, Any], index: int) -> str:

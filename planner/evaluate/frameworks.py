@@ -110,6 +110,8 @@ def _changed(cells: Cells, recipe: FrameworkRecipe) -> FrameworkRecipe:
         changes["cuda_graphs" if whole else "cuda_graphs_without_experts"] = True
     if cells.says("overlap disabled", "overlap off"):
         changes |= {field: False for field in FrameworkRecipe.model_fields if field.startswith("overlap_")}
+    if cells.says("tp-comm-overlap on", "tp_comm_overlap", "async tp", "asynctp"):
+        changes["overlap_tensor_parallel"] = True
     if cells.says("chunked ce", "chunked loss"):
         changes["loss_bytes_per_logit"] = 0
     return recipe.replaced(**changes) if changes else recipe

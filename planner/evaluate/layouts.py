@@ -16,8 +16,6 @@ __all__ = ["layout_of"]
 FREE_FOR_STATES = 0.33
 # Schedules that this module can deal layers for: a rank has one chunk, or chunks in turn with the other ranks.
 KNOWN = ("1f1b", "interleaved", "gpipe", "breadth-first", "zb-h1", "zb-h2")
-# Share of a step's work beyond which performance recipes split a rank's layers into chunks.
-IDLE_WITHOUT_CHUNKS = 0.25
 SCHEDULE_NAMES = {
     "1f1b": "1f1b",
     "1f1b-i": "interleaved",
@@ -49,7 +47,7 @@ def layout_of(
     shard = _shard_ranks(cells, dp, _state_bytes(model, recipe) / (tp * pp * cluster.gpu.usable_memory_bytes))
     sequence_parallel = cells.text("sp") in ("1", "true", "True") if cells.text("sp") else recipe.sequence_parallel
     micro_batches = batch // (dp * micro)
-    schedule, vpp = _schedule(cells, model, recipe, pp, micro_batches)
+    schedule, vpp = _schedule(cells, model, pp, micro_batches)
     _check_heads(model, tp)
     layout = {
         "tp": tp,
@@ -136,15 +134,7 @@ def _shard_ranks(cells: Cells, dp: int, states: float) -> int:
     return dp
 
 
-def _assumed_chunks(cells: Cells, model: ModelSpec, pp: int, micro_batches: int) -> int:
-    """Chunks of a rank where none are named: as many as its layers where else a rank would idle for long."""
-    layers, rest = divmod(model.layers, pp)
-    if rest or micro_batches % pp or (pp - 1) / micro_batches <= IDLE_WITHOUT_CHUNKS:
-        return 1
-    return int(cells.assume("vpp", layers, "one layer a chunk: few micro-batches for the stages"))
-
-
-def _schedule(cells: Cells, model: ModelSpec, recipe: FrameworkRecipe, pp: int, micro_batches: int) -> tuple[str, int]:
+def _schedule(cells: Cells, model: ModelSpec, pp: int, micro_batches: int) -> tuple[str, int]:
     """The schedule and the chunks of a rank. Raises a RunError."""
     if pp == 1:
         return "1f1b", 1
@@ -155,9 +145,6 @@ def _schedule(cells: Cells, model: ModelSpec, recipe: FrameworkRecipe, pp: int, 
         vpp = cells.assume("vpp", max(1, (model.layers + 2) // pp), "one layer a chunk")
     if name == "1f1b" and vpp > 1:
         name = "interleaved"
-    if name == "1f1b" and not text and not cells.text("vpp") and recipe.interleaves:
-        vpp = _assumed_chunks(cells, model, pp, micro_batches)
-        name = "interleaved" if vpp > 1 else name
     if name not in KNOWN:
         message = f"schedule must be one of {', '.join(KNOWN)}, got {text}"
         raise UnsupportedRunError(message)

@@ -54,7 +54,8 @@ def costs_of(runs: Sequence[Run]) -> list[RunCosts]:
 
 def _batch_key(run: Run) -> tuple[Any, ...]:
     cluster = run.cluster.model_dump_json(exclude={"gpus", "sources"})
-    return structure(run.model), run.recipe.model_dump_json(), run.profile.name, cluster, run.workload.precision
+    scale = run.cluster.nodes if run.profile.straggling_per_doubling else 1
+    return structure(run.model), run.recipe.model_dump_json(), run.profile.name, cluster, run.workload.precision, scale
 
 
 def _batch(runs: list[Run]) -> list[RunCosts]:

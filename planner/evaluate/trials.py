@@ -1,0 +1,52 @@
+"""What a row leaves open and whoever ran it chose for speed: values worth trying, of which the fastest that fits holds.
+
+Published runs are tuned runs. A micro-batch or a number of chunks that is not printed is taken to be the one that
+would have been found by trying.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from planner.evaluate.cells import Cells
+from planner.evaluate.runs import Run
+
+__all__ = ["TRIED", "values_to_try"]
+
+# Columns in the order in which they are settled.
+TRIED = ("micro_batch", "vpp")
+MICRO_BATCHES = (1, 2, 4, 8)
+MOST_CHUNKS = 16
+# Share of a step's work that a rank idles, beyond which recipes that interleave do.
+IDLE_WITHOUT_CHUNKS = 0.25
+
+
+def values_to_try(row: Mapping[str, Any], run: Run, column: str) -> list[int]:
+    """Values of a column that the row leaves open, none where it says or where there is nothing to choose."""
+    values = _micro_batches(run) if column == "micro_batch" else _chunks(Cells(row), run)
+    return list(values)
+
+
+def _micro_batches(run: Run) -> Iterable[int]:
+    """Sequences of a micro-batch that divide what a replica has of the batch."""
+    if not _open(run, "micro_batch"):
+        return ()
+    local_batch = run.layout["micro_batch_size"] * run.layout["num_microbatches"]
+    return (size for size in MICRO_BATCHES if local_batch % size == 0)
+
+
+def _chunks(cells: Cells, run: Run) -> Iterable[int]:
+    """Chunks of a rank, where a rank would idle for long without.
+
+    A row that prints its micro-batch would print its chunks as well, unless its framework's recipes interleave.
+    """
+    pp, micro_batches = run.layout["pp"], run.layout["num_microbatches"]
+    if pp == 1 or micro_batches % pp or cells.text("vpp") or cells.text("schedule") or cells.note("schedule"):
+        return ()
+    unsaid = _open(run, "micro_batch")
+    if not unsaid and not (run.recipe.interleaves and (pp - 1) / micro_batches > IDLE_WITHOUT_CHUNKS):
+        return ()
+    return range(1, min(MOST_CHUNKS, (run.model.layers + 2) // pp) + 1)
+
+
+def _open(run: Run, column: str) -> bool:
+    return any(text.startswith(f"{column}=") and "(assumed" in text for text in run.assumed)

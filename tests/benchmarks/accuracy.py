@@ -19,7 +19,7 @@ def main(folder: Path) -> None:
     """Print the tables."""
     rows = read_rows(folder / "runs.csv")
     compared = compare(rows, answers(rows))
-    core = [one for one in compared if one.row["id"] in _complete(folder, rows)]
+    core = [one for one in compared if one.row["id"] in complete(folder, rows)]
     groups: dict[str, Callable[[Comparison], Hashable]] = {
         "source": lambda one: one.source,
         "GPU": lambda one: one.row.get("gpu", ""),
@@ -36,7 +36,7 @@ def main(folder: Path) -> None:
         _print("peak memory of Megatron-LM's tests", memory_errors(read_rows(tests)))
 
 
-def _complete(folder: Path, rows: list[dict[str, str]]) -> set[str]:
+def complete(folder: Path, rows: list[dict[str, str]]) -> set[str]:
     """Rows of pretraining whose configuration is known in full; all of them where nothing tells."""
     if not (folder / "sanity.csv").exists():
         return {row["id"] for row in rows}

@@ -45,7 +45,7 @@ __all__ = ["dense_block", "expert_block", "received"]
 Expr = Any
 ROUTER_BYTES = 4  # router logits and probabilities are fp32
 # Launches for casting one expert's tokens: the largest value, rows, columns.
-EXPERT_CAST_KERNELS = 3
+EXPERT_CAST_KERNELS = 6
 # Launches of Megatron-Core's router (product, top-k, softmax, maps of tokens to experts, balancing loss, token counts)
 # and of its dispatcher: indices and selection, splitting and joining by expert, weighting and summing up.
 ROUTER_KERNELS, PERMUTE_KERNELS, SORT_KERNELS, UNPERMUTE_KERNELS = 24, 8, 3, 6

@@ -135,9 +135,7 @@ def _group_shape(profile: HardwareProfile, layout: GemmLayout) -> Body:
     return LogLattice(tuple(table.axes.values()), table.shares)
 
 
-def _attention(
-    gpu: GpuSpec, profile: HardwareProfile, recipe: FrameworkRecipe, sustained: float
-) -> dict[str, Body]:
+def _attention(gpu: GpuSpec, profile: HardwareProfile, recipe: FrameworkRecipe, sustained: float) -> dict[str, Body]:
     # Attention stays in bf16 when the matrix products are fp8.
     rate = gpu.peak_flops["bf16"] * profile.attention.peak_fraction * sustained
     rate *= profile.attention.kernels.get(recipe.attention_kernel, 1.0)

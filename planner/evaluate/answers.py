@@ -106,7 +106,7 @@ def _try_values(rows: list[dict[str, Any]], found: list[Answer], column: str) ->
         (index, value)
         for index, answer in enumerate(found)
         if answer.run is not None
-        for value in values_to_try(rows[index], answer.run, column)
+        for value in values_to_try(rows[index], answer.run, column, misfit=_misfits(answer))
     ]
     tried = _answered([(found[index].id, rows[index] | {column: str(value)}) for index, value in trials])
     best: dict[int, tuple[int, Answer]] = {}
@@ -123,10 +123,16 @@ def _try_values(rows: list[dict[str, Any]], found: list[Answer], column: str) ->
 
 
 def _preference(answer: Answer) -> tuple[bool, float]:
-    """What may fit first, then what is faster; of what cannot, what needs less. The run worked: doubt is in its favour."""
-    assert answer.run is not None and answer.costs is not None
-    misfit = answer.costs.device_bytes > DOUBT * answer.run.cluster.gpu.usable_memory_bytes
+    """What may fit first, then what is faster; of what cannot, what needs less."""
+    assert answer.costs is not None
+    misfit = _misfits(answer)
     return misfit, answer.costs.device_bytes if misfit else answer.costs.step_time_s
+
+
+def _misfits(answer: Answer) -> bool:
+    """Whether the run needs more memory than there is by prediction. It did work: doubt is in its favour."""
+    assert answer.run is not None and answer.costs is not None
+    return answer.costs.device_bytes > DOUBT * answer.run.cluster.gpu.usable_memory_bytes
 
 
 def _answer(name: str, run: Run, costs: RunCosts) -> Answer:

@@ -12,6 +12,7 @@ from cost_models.specs.errors import SpecError
 from cost_models.specs.recipe import FrameworkRecipe
 from planner.evaluate.cells import Cells
 from planner.evaluate.errors import InvalidRunError
+from planner.evaluate.sharding import Sharding, read_sharding
 from planner.request import DEFAULT_RECIPE
 
 __all__ = ["FRAMEWORKS", "recipe_of"]
@@ -21,29 +22,64 @@ FRAMEWORKS: tuple[tuple[str, str], ...] = (
     ("megatron-bridge", "megatron-bridge"),
     ("nemo-megatron", "nemo-megatron"),
     ("nemo", "nemo"),
+    ("mlperf", "nemo"),
     ("megatron-deepspeed", "megatron-deepspeed"),
+    ("gpt-neox", "megatron-deepspeed"),
     ("megatron-core", "megatron"),
     ("megatron-lm (sc21)", "megatron-2021"),
     ("megatron-lm (nov 2020)", "megatron-2021"),
     ("megatron-lm (jan 2021)", "megatron-2021"),
+    ("megatron-lm (2019", "megatron-2021"),
+    ("megatron-lm (2020", "megatron-2021"),
     ("megatron-lm (2021", "megatron-2021"),
     ("megatron-lm + zero bubble", "megatron-2021"),
     ("oneflow", "oneflow"),
-    ("megatron", "megatron"),
     ("torchtitan", "torchtitan"),
+    ("megatron", "megatron"),
+    ("megascale", "nemo"),
+    ("hai-llm", "megatron-bridge-graphs"),
+    ("primus", "megatron"),
+    ("flagscale", "megatron"),
+    ("flagperf", "megatron"),
+    ("paddle", "megatron"),
+    ("mindspore", "megatron"),
+    ("galvatron", "megatron"),
+    ("alpa", "megatron-2022"),
+    ("megablocks", "megatron"),
+    ("tutel", "megatron-2022"),
+    ("fastmoe", "megatron-2022"),
     ("llm-foundry", "llm-foundry"),
     ("composer", "llm-foundry"),
+    ("mosaic", "llm-foundry"),
     ("torchtune", "torchtune"),
     ("nanotron", "nanotron"),
     ("internevo", "internevo"),
+    ("internlm", "internevo"),
     ("maxtext", "maxtext"),
     ("paxml", "paxml"),
+    ("jax", "maxtext"),
+    ("levanter", "maxtext"),
     ("deepspeed", "deepspeed"),
     ("accelerate", "trainer"),
     ("trainer", "trainer"),
     ("hf", "trainer"),
+    ("hugging", "trainer"),
+    ("axolotl", "trainer"),
+    ("llama-factory", "trainer"),
+    ("trl", "trainer"),
+    ("swift", "trainer"),
+    ("litgpt", "trainer"),
+    ("lit-gpt", "trainer"),
+    ("olmo", "trainer"),
+    ("metaseq", "trainer"),
+    ("fairscale", "trainer"),
+    ("fsdp", "trainer"),
     ("meta internal", "llama3"),
 )
+# Where no phrase is known: by how the states are sharded.
+BY_SHARDING: dict[Sharding, str] = {"zero2": "deepspeed", "fsdp": "trainer", "grad_op": "trainer", "hsdp": "trainer"}
+# No flash attention was written for these.
+WITHOUT_FLASH = ("v100", "p100")
 YEAR = re.compile(r"(20\d\d)")
 RELEASE = re.compile(r"(\d\d)\.(\d\d)")
 
@@ -59,7 +95,8 @@ def recipe_of(cells: Cells) -> FrameworkRecipe:
     framework = cells.text("framework")
     name = next((recipe for phrase, recipe in FRAMEWORKS if phrase in framework.lower()), None)
     if name is None:
-        name = cells.assume("recipe", DEFAULT_RECIPE, f"framework {framework!r} has no recipe" if framework else "")
+        name = BY_SHARDING.get(read_sharding(cells.text("zero_or_fsdp")) or "zero1", DEFAULT_RECIPE)
+        name = cells.assume("recipe", name, f"framework {framework!r} has no recipe" if framework else "assumed")
     return _changed(cells, _loaded(_of_time(cells, name, framework)))
 
 
@@ -78,13 +115,16 @@ def _of_time(cells: Cells, name: str, framework: str) -> str:
                 return "megatron-bridge-2025"
             if generation >= (26, 6):
                 return "megatron-bridge-graphs"
-    if name == "megatron" and "unfused" in cells.text("attention_impl").lower():
+    year = YEAR.search(framework)
+    if name == "megatron" and year and int(year[1]) <= 2021:
+        return "megatron-2021"
+    if name == "megatron" and ("unfused" in cells.text("attention_impl").lower() or (year and int(year[1]) == 2022)):
         return "megatron-2022"
     if name == "megatron-deepspeed" and "bf16" in cells.text("precision").lower():
         return "megatron-deepspeed-bf16"
     if name == "torchtitan" and not cells.says("torch.compile", "compile"):
         return "torchtitan-eager"
-    if name == "torchtitan" and (year := YEAR.search(framework)) and int(year[1]) >= 2025:
+    if name == "torchtitan" and year and int(year[1]) >= 2025:
         return "torchtitan-2025"
     if name == "llm-foundry" and "pure" in cells.text("precision").lower():
         return "llm-foundry-pure"
@@ -99,6 +139,8 @@ def _changed(cells: Cells, recipe: FrameworkRecipe) -> FrameworkRecipe:
         changes["flash_attention"] = False
     elif attention:
         changes["flash_attention"] = True
+    elif recipe.flash_attention and any(gpu in cells.text("gpu").lower() for gpu in WITHOUT_FLASH):
+        changes["flash_attention"] = cells.assume("flash_attention", False, "none for this GPU")
     dispatcher = cells.note("dispatcher").lower()
     if dispatcher in ("hybridep", "deepep", "flex"):
         changes["expert_dispatcher"] = "deduplicated"
@@ -110,6 +152,8 @@ def _changed(cells: Cells, recipe: FrameworkRecipe) -> FrameworkRecipe:
         changes["cuda_graphs" if whole else "cuda_graphs_without_experts"] = True
     if cells.says("overlap disabled", "overlap off"):
         changes |= {field: False for field in FrameworkRecipe.model_fields if field.startswith("overlap_")}
+    if cells.says("full cuda graph", "full-iteration", "cuda graphs on"):
+        changes["cuda_graphs"] = True
     if cells.says("tp-comm-overlap on", "tp_comm_overlap", "async tp", "asynctp"):
         changes["overlap_tensor_parallel"] = True
     if cells.says("chunked ce", "chunked loss"):

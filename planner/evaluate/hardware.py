@@ -31,7 +31,7 @@ def gpu_named(text: str) -> GpuSpec:
     except UnknownNameError:
         pass
     family = FAMILY.search(text)
-    entries = [name for name in catalog.names("gpus") if family and name.split("-")[0] == family[1].lower()]
+    entries = [name for name in catalog.names("gpus") if family and _is_of_family(name, catalog.key(family[1]))]
     if not entries:
         message = f"gpu must be a GPU of the catalog ({', '.join(catalog.names('gpus'))}), got {text}"
         raise UnsupportedRunError(message)
@@ -43,6 +43,11 @@ def gpu_named(text: str) -> GpuSpec:
         return off, form not in gpu.name, gpu.name
 
     return min((catalog.load_gpu(name) for name in entries), key=distance)
+
+
+def _is_of_family(name: str, family: str) -> bool:
+    """Whether a catalog name is of the family ("a100" of "a100-80-sxm", "rtx4090" of "rtx-4090")."""
+    return name.split("-")[0] == family or catalog.key(name) == family
 
 
 def cluster_of(cells: Cells, gpus: int) -> ClusterSpec:

@@ -8,25 +8,29 @@ from cost_models.specs.model import ModelSpec
 from cost_models.specs.parameters import parameters
 from cost_models.specs.recipe import FrameworkRecipe
 from planner.evaluate.cells import Cells
-from planner.evaluate.errors import InvalidRunError, UnsupportedRunError
+from planner.evaluate.errors import InvalidRunError
+from planner.evaluate.sharding import read_sharding
 
 __all__ = ["layout_of"]
 
 # Part of the memory that a hybrid's states take, where its group is not named.
 FREE_FOR_STATES = 0.33
+# Micro-batches of a step without a pipeline where none are said; with sharded weights one is usual.
+ACCUMULATED = 8
 # Schedules that this module can deal layers for: a rank has one chunk, or chunks in turn with the other ranks.
 KNOWN = ("1f1b", "interleaved", "gpipe", "breadth-first", "zb-h1", "zb-h2")
 SCHEDULE_NAMES = {
-    "1f1b": "1f1b",
     "1f1b-i": "interleaved",
-    "interleaved": "interleaved",
     "interleaved1f1b": "interleaved",
-    "gpipe": "gpipe",
+    "virtual-pipeline": "interleaved",
+    "vpp": "interleaved",
+    "pipedream-flush": "1f1b",
+    "pipedream": "1f1b",
     "zb-1p": "zb-h1",
-    "zb-h1": "zb-h1",
     "zb-2p": "zb-h2",
-    "zb-h2": "zb-h2",
 }
+# Schedules whose chunks lie otherwise, and the known one whose bubble is nearest.
+NEAREST = (("dualpipe", "zb-h2"), ("zb-v", "zb-h2"), ("zbv", "zb-h2"), ("zero", "zb-h1"), ("zb", "zb-h1"))
 
 
 def layout_of(
@@ -42,7 +46,7 @@ def layout_of(
         message = f"tp*pp*cp must divide n_gpus ({gpus}), got {tp}*{pp}*{cp}"
         raise InvalidRunError(message)
     dp = gpus // (tp * pp * cp)
-    micro, batch = _batch(cells, dp, pp)
+    micro, batch = _batch(cells, recipe, dp, pp)
     ep, etp = _experts(cells, model, tp, tp * cp * dp)
     shard = _shard_ranks(cells, dp, _state_bytes(model, recipe) / (tp * pp * cluster.gpu.usable_memory_bytes))
     sequence_parallel = cells.text("sp") in ("1", "true", "True") if cells.text("sp") else recipe.sequence_parallel
@@ -69,13 +73,14 @@ def layout_of(
     return layout, schedule, batch
 
 
-def _batch(cells: Cells, dp: int, pp: int) -> tuple[int, int]:
+def _batch(cells: Cells, recipe: FrameworkRecipe, dp: int, pp: int) -> tuple[int, int]:
     """Sequences of a micro-batch and of a step. Raises InvalidRunError."""
     micro, batch = cells.whole("micro_batch"), cells.whole("global_batch_seqs")
     if micro is None:
         micro = cells.assume("micro_batch", _micro_batch(cells, pp))
     if batch is None:
-        batch = cells.assume("global_batch_seqs", dp * micro * max(1, 4 * pp if pp > 1 else 1))
+        alone = 1 if recipe.zero_stage == 3 else ACCUMULATED
+        batch = cells.assume("global_batch_seqs", dp * micro * (4 * pp if pp > 1 else alone))
     if batch % (dp * micro):
         message = f"dp*micro_batch must divide global_batch_seqs ({batch}), got {dp}*{micro}"
         raise InvalidRunError(message)
@@ -127,7 +132,7 @@ def _shard_ranks(cells: Cells, dp: int, states: float) -> int:
     size = re.search(r"FSDP shard size (\d+)", cells.row.get("notes", ""))
     if size and dp % int(size[1]) == 0:
         return int(size[1])
-    if cells.text("zero_or_fsdp").lower() == "hsdp":
+    if read_sharding(cells.text("zero_or_fsdp") or "none") == "hsdp":
         node = cells.whole("gpus_per_node") or 8
         groups = [size for size in range(node, dp + 1, node) if dp % size == 0 and states / size <= FREE_FOR_STATES]
         return int(cells.assume("shard size", min(groups, default=dp)))
@@ -139,15 +144,18 @@ def _schedule(cells: Cells, model: ModelSpec, pp: int, micro_batches: int) -> tu
     if pp == 1:
         return "1f1b", 1
     vpp = cells.whole("vpp") or 1
-    text = (cells.text("schedule") or cells.note("schedule")).lower()
-    name = SCHEDULE_NAMES.get(text.replace("_", "-"), text) if text else ("interleaved" if vpp > 1 else "1f1b")
+    text = (cells.text("schedule") or cells.note("schedule")).lower().replace("_", "-").replace(" ", "-")
+    name = SCHEDULE_NAMES.get(text, text)
+    if name not in KNOWN:
+        usual = "interleaved" if vpp > 1 else "1f1b"
+        nearest = next((known for word, known in NEAREST if word in name), usual)
+        name = cells.assume("schedule", nearest, f"nearest to {text}") if text else usual
     if name == "interleaved" and vpp == 1:
         vpp = cells.assume("vpp", max(1, (model.layers + 2) // pp), "one layer a chunk")
     if name == "1f1b" and vpp > 1:
         name = "interleaved"
-    if name not in KNOWN:
-        message = f"schedule must be one of {', '.join(KNOWN)}, got {text}"
-        raise UnsupportedRunError(message)
+    if name.startswith("zb") and name != SCHEDULE_NAMES.get(text, text):
+        vpp = 1
     if not schedules.schedule(name).legal(pp, vpp, micro_batches):
         requires = schedules.schedule(name).REQUIRES
         message = f"{name} needs {requires}, got pp {pp}, vpp {vpp}, {micro_batches} micro-batches"

@@ -2,6 +2,7 @@
 
 import re
 from functools import cache, lru_cache
+from math import log
 
 from cost_models.specs import catalog
 from cost_models.specs.errors import SpecError
@@ -26,6 +27,30 @@ SIZES = {
     "vocab": "vocab",
 }
 DEFAULT_VOCAB = 51_200
+# Parameters in a name, and experts, whose number times size says nothing.
+PARAMETERS = re.compile(r"(?<![\d.a-z])(\d+(?:\.\d+)?)\s*([bmt])(?![a-z0-9])", re.IGNORECASE)
+EXPERTS = re.compile(r"\d+\s*x\s*\d|-a\d+|\d+e\b|moe", re.IGNORECASE)
+SIZED = re.compile(r"\d[bm]$")
+UNITS = {"m": 1e-3, "b": 1.0, "t": 1e3}
+# Widths of published decoders, and the parameters (1e9) of models of that width: GPT-3's table 2.1 and what followed.
+USUAL_WIDTHS = {
+    768: 0.125,
+    1024: 0.35,
+    1536: 0.76,
+    2048: 1.3,
+    2560: 2.7,
+    3072: 3.8,
+    4096: 7.0,
+    5120: 13.0,
+    6144: 20.0,
+    6656: 32.0,
+    8192: 68.0,
+    10240: 100.0,
+    12288: 175.0,
+    16384: 400.0,
+    20480: 530.0,
+    25600: 1000.0,
+}
 DEFAULT_HEAD_DIM = 128
 DEFAULT_CONTEXT = 2048
 # A GPT's architecture, and what came after it: what a row's sizes do not say.
@@ -48,6 +73,10 @@ FAMILIES: tuple[tuple[str, dict[str, object]], ...] = (
     ("opt", GPT),
     ("nemotron", {"gated_mlp": False, "norm": "layernorm"}),
     ("llama", {"gated_mlp": True}),
+    ("baichuan", {"gated_mlp": True}),
+    ("yi-", {"gated_mlp": True}),
+    ("olmo", {"gated_mlp": True}),
+    ("aquila", {"gated_mlp": True}),
     ("qwen", {"gated_mlp": True}),
     ("internlm", {"gated_mlp": True}),
     ("mistral", {"gated_mlp": True}),
@@ -61,11 +90,29 @@ def model_of(cells: Cells, seq_len: int | None) -> ModelSpec:
     if any(hybrid in name.lower() for hybrid in HYBRIDS) or cells.says("hybrid mamba"):
         message = f"model must be a decoder of attention and MLP or expert layers, got {name}"
         raise UnsupportedRunError(message)
+    if not cells.text("params_b") and (billions := _billions(name)):
+        cells.row["params_b"] = str(billions)
     try:
         base = _relative(name)
-        return _sized(cells, base, name) if base else _from_sizes(cells, name, seq_len)
+        if base is None or _is_another(cells, base):
+            return _from_sizes(cells, name, seq_len)
+        return _sized(cells, base, name)
     except SpecError as error:
         raise InvalidRunError(str(error)) from error
+
+
+def _billions(name: str) -> float | None:
+    """Parameters that a name states ("GPT3-175B", "llama-7b", "opt-350m"), billions; of experts ("8x7B") it does not."""
+    found = None if EXPERTS.search(name) else PARAMETERS.search(name)
+    return float(found[1]) * UNITS[found[2].lower()] if found else None
+
+
+def _is_another(cells: Cells, base: ModelSpec) -> bool:
+    """Whether the row's model is not the catalog's of that name: it has experts, or is of a size that nothing explains."""
+    if base.moe is not None or cells.text("hidden") or cells.text("n_layers"):
+        return base.moe is None and bool(cells.whole("n_experts")) and bool(cells.text("hidden"))
+    billions = cells.number("params_b")
+    return bool(billions) and not 0.7 < parameters(base) / 1e9 / float(billions or 1) < 1.4
 
 
 @cache
@@ -82,9 +129,11 @@ def _loaded(entry: str) -> ModelSpec:
 @lru_cache(maxsize=4096)
 def _relative(name: str) -> ModelSpec | None:
     """The catalog's model whose name is the row's, or begins it ("llama3-70b-L12"); None without one."""
-    key = catalog.key(name)
+    key, billions = catalog.key(name), _billions(name)
     for known, entry in _known():
-        if key == known or (key.startswith(known) and not key[len(known)].isdigit() and len(known) >= 5):
+        begins = key.startswith(known) and len(known) >= 5 and (key == known or not key[len(known)].isdigit())
+        sized = SIZED.search(known) and _billions(entry) not in (None, billions)  # qwen2-57b begins like qwen2.5-7b
+        if key == known or (begins and not sized):
             return _loaded(entry)
     family = SIZE.sub("", name.lower()).strip("-_ ")
     alike = {entry for known, entry in _known() if SIZE.sub("", entry).strip("-") == family}
@@ -147,16 +196,14 @@ def _moe(cells: Cells, base: MoeSpec, ffn: int | None, layers: int) -> MoeSpec:
 
 def _from_sizes(cells: Cells, name: str, seq_len: int | None) -> ModelSpec:
     """A model of the row's sizes alone; its family's habits are read from its name and its parameter count."""
-    hidden = cells.whole("hidden")
-    if hidden is None:
-        message = f"model must be in the catalog, or hidden and n_layers given, got {name or 'no name'}"
-        raise UnsupportedRunError(message)
+    hidden = cells.whole("hidden") or _usual_hidden(cells, name)
     family = next((habits for word, habits in FAMILIES if word in name.lower()), {})
     heads = cells.whole("heads") or cells.assume("heads", max(1, hidden // DEFAULT_HEAD_DIM))
     if hidden % heads:
         message = f"heads must divide hidden ({hidden}), got {heads}"
         raise InvalidRunError(message)
-    ffn = cells.whole("ffn") or cells.assume("ffn", 4 * hidden)
+    gated = bool(family.get("gated_mlp"))
+    ffn = cells.whole("ffn") or cells.assume("ffn", -(-8 * hidden // 3 // 256) * 256 if gated else 4 * hidden)
     fields: dict[str, object] = {
         "name": name or "unnamed",
         "hidden": hidden,
@@ -177,6 +224,16 @@ def _from_sizes(cells: Cells, name: str, seq_len: int | None) -> ModelSpec:
         fields["moe"] = MoeSpec(experts=experts, top_k=top_k, expert_ffn=ffn)
     model = _with_layers(cells, ModelSpec.model_validate(fields))
     return _with_parameters(cells, model, gates=(model.gated_mlp,) if family else (False, True))
+
+
+def _usual_hidden(cells: Cells, name: str) -> int:
+    """The width that models of the row's parameter count usually have. Raises UnsupportedRunError."""
+    billions = cells.number("params_b")
+    if not billions or billions <= 0 or not name:
+        message = f"model must be in the catalog, or hidden and n_layers given, got {name or 'no name'}"
+        raise UnsupportedRunError(message)
+    hidden = min(USUAL_WIDTHS, key=lambda width: abs(log(USUAL_WIDTHS[width] / billions)))
+    return int(cells.assume("hidden", hidden, f"usual for {billions:g}e9 parameters"))
 
 
 def _vocab(cells: Cells, family: dict[str, object]) -> int:

@@ -25,6 +25,7 @@ MODULES = {
 # one stays, and the norms and activations between are run again.
 EVERY_OTHER_PRODUCT = {"norm": 1.0, "activation": 1.0, "mlp": 0.5}
 FULL = "full"
+WHOLE_LAYERS = frozenset({"yes", "true", "1", "on", "block", "uniform", "all"})
 BLOCK = re.compile(r"full:(\d+) layers per")
 
 
@@ -40,14 +41,14 @@ class Recompute:
 def read_recompute(text: str) -> Recompute:
     """What a cell such as "full", "selective:moe_act+layernorm" or "none" stands for. Raises UnsupportedRunError."""
     name = text.lower().strip()
-    if name in ("", "none", "no", "0", "false"):
+    if name in ("", "none", "no", "0", "false", "off", "disabled"):
         return Recompute()
     block = BLOCK.match(name)
     if block:
         return Recompute((("full", 1.0),), per_chunk=int(block[1]))
-    if name == "full" or name.startswith("full:"):
+    if name.startswith(FULL) or name in WHOLE_LAYERS or "checkpoint" in name:
         return Recompute((("full", 1.0),))
-    if name == "selective":
+    if name in ("selective", "sel", "selective:core", "attention", "attn"):
         return Recompute((("core_attention", 1.0),))
     kind, _, wanted = name.partition(":")
     if kind == "selective" and wanted == "op":

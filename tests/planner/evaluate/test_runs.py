@@ -28,20 +28,14 @@ def test_missing_values_are_assumed_and_told():
 
 
 def test_schedules_follow_chunks():
-    """Chunks make a schedule interleaved; zero-bubble runs keep theirs; unknown ones are unsupported."""
+    """Chunks make a schedule interleaved; zero-bubble runs keep theirs; others are taken for the nearest, and told."""
     assert read_run(MIXTRAL).schedule == "interleaved"
     assert read_run({**LLAMA, "notes": "schedule=ZB-1p"}).schedule == "zb-h1"
     assert read_run({**LLAMA, "schedule": "1F1B"}).schedule == "1f1b"
-    with pytest.raises(UnsupportedRunError, match="schedule must be one of"):
-        read_run({**LLAMA, "schedule": "my own"})
-
-
-def test_performance_recipes_interleave_short_pipelines():
-    """Few micro-batches for many stages and no word of chunks: one layer a chunk, told as assumed."""
-    run = read_run({**LLAMA, "global_batch_seqs": "64"})
-    assert run.layout["vpp"] == 8
-    assert any("vpp=8" in sentence for sentence in run.assumed)
-    assert read_run({**LLAMA, "global_batch_seqs": "64", "vpp": "1"}).layout["vpp"] == 1
+    for text, nearest in (("DualPipe", "zb-h2"), ("my own", "1f1b")):
+        run = read_run({**LLAMA, "schedule": text})
+        assert run.schedule == nearest
+        assert any("schedule=" in sentence for sentence in run.assumed)
 
 
 def test_groups_share_states():
@@ -52,6 +46,20 @@ def test_groups_share_states():
     assert (hybrid["dp_shard"], hybrid["dp_replicate"]) == (8, 8)
     large = read_run({**row, "model": "llama3-70b", "n_gpus": "128", "zero_or_fsdp": "hsdp"}).layout
     assert large["dp_shard"] > 8
+
+
+def test_unknown_sharding_is_the_frameworks():
+    """A sharding that nobody knows is the framework's usual one, and told."""
+    run = read_run({**LLAMA, "zero_or_fsdp": "9"})
+    assert any("'9' is not known" in sentence for sentence in run.assumed)
+
+
+def test_four_bit_products_are_faster_where_there_are_any():
+    """On Blackwell fp4 products run at 1.57 times the rate of fp8; elsewhere there are none."""
+    eight, four = (read_run({**LLAMA, "gpu": "B200", "precision": text}).profile for text in ("mxfp8", "nvfp4"))
+    assert four.gemm["fp8"].peak_fraction == pytest.approx(1.57 * eight.gemm["fp8"].peak_fraction)
+    with pytest.raises(UnsupportedRunError, match="fp4"):
+        read_run({**LLAMA, "precision": "nvfp4"})
 
 
 def test_experts_are_dealt_over_a_stage():
@@ -68,7 +76,6 @@ def test_experts_are_dealt_over_a_stage():
         ({"n_gpus": "63"}, "tp.pp.cp must divide n_gpus"),
         ({"global_batch_seqs": "100"}, "must divide global_batch_seqs"),
         ({"tp": "64", "pp": "1"}, "tp must divide heads"),
-        ({"zero_or_fsdp": "9"}, "zero_or_fsdp must be"),
         ({"stage_layers": "1,2,3,4"}, "add up to 32"),
         ({"vpp": "2", "schedule": "zb-1p"}, "zb-h1 needs"),
     ],

@@ -114,7 +114,8 @@ def _try_values(rows: list[dict[str, Any]], found: list[Answer], column: str) ->
         if answer.costs is not None and (index not in best or _preference(answer) < _preference(best[index][1])):
             best[index] = value, answer
     for index, (value, answer) in best.items():
-        assert answer.run is not None and answer.costs is not None
+        assert answer.run is not None
+        assert answer.costs is not None
         rows[index][column] = str(value)
         told = f"{column}={value} (assumed: the fastest that fits)"
         kept = tuple(text for text in found[index].run.assumed if not text.startswith(f"{column}="))  # type: ignore[union-attr]
@@ -131,7 +132,8 @@ def _preference(answer: Answer) -> tuple[bool, float]:
 
 def _misfits(answer: Answer) -> bool:
     """Whether the run needs more memory than there is by prediction. It did work: doubt is in its favour."""
-    assert answer.run is not None and answer.costs is not None
+    assert answer.run is not None
+    assert answer.costs is not None
     return answer.costs.device_bytes > DOUBT * answer.run.cluster.gpu.usable_memory_bytes
 
 

@@ -1,6 +1,7 @@
 """The layout of a row: degrees, micro-batches, schedule, and the groups that share states."""
 
 import re
+from math import prod
 
 from cost_models import schedules
 from cost_models.specs.cluster import ClusterSpec
@@ -41,7 +42,7 @@ def layout_of(
     Raises a RunError.
     """
     gpus = cluster.gpus
-    tp, pp, cp = (cells.whole(name) or cells.assume(name, 1) for name in ("tp", "pp", "cp"))
+    tp, pp, cp = _degrees(cells, gpus)
     if gpus % (tp * pp * cp):
         message = f"tp*pp*cp must divide n_gpus ({gpus}), got {tp}*{pp}*{cp}"
         raise InvalidRunError(message)
@@ -73,6 +74,18 @@ def layout_of(
     return layout, schedule, batch
 
 
+def _degrees(cells: Cells, gpus: int) -> tuple[int, int, int]:
+    """tp, pp and cp: one that alone is missing is what dp leaves of the GPUs, others are 1."""
+    given = {name: cells.whole(name) for name in ("tp", "pp", "cp")}
+    replicas = cells.whole("dp")
+    for name in ("pp", "tp"):
+        held = prod(value or 1 for value in given.values())
+        if given[name] is None and replicas and gpus % (held * replicas) == 0 and gpus > held * replicas:
+            given[name] = int(cells.assume(name, gpus // (held * replicas), "what dp leaves"))
+    tp, pp, cp = (value or int(cells.assume(name, 1)) for name, value in given.items())
+    return tp, pp, cp
+
+
 def _batch(cells: Cells, recipe: FrameworkRecipe, dp: int, pp: int) -> tuple[int, int]:
     """Sequences of a micro-batch and of a step. Raises InvalidRunError."""
     micro, batch = cells.whole("micro_batch"), cells.whole("global_batch_seqs")
@@ -81,6 +94,9 @@ def _batch(cells: Cells, recipe: FrameworkRecipe, dp: int, pp: int) -> tuple[int
     if batch is None:
         alone = 1 if recipe.zero_stage == 3 else ACCUMULATED
         batch = cells.assume("global_batch_seqs", dp * micro * (4 * pp if pp > 1 else alone))
+    if batch % (dp * micro) and any(cells.whole(name) is None for name in ("tp", "pp", "micro_batch")):
+        rounded = max(1, round(batch / (dp * micro))) * dp * micro
+        batch = cells.assume("global_batch_seqs", rounded, f"nearest to {batch} for the assumed degrees")
     if batch % (dp * micro):
         message = f"dp*micro_batch must divide global_batch_seqs ({batch}), got {dp}*{micro}"
         raise InvalidRunError(message)

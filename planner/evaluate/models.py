@@ -102,13 +102,13 @@ def model_of(cells: Cells, seq_len: int | None) -> ModelSpec:
 
 
 def _billions(name: str) -> float | None:
-    """Parameters that a name states ("GPT3-175B", "llama-7b", "opt-350m"), billions; of experts ("8x7B") it does not."""
+    """Parameters that a name states ("GPT3-175B", "opt-350m"), billions; names of experts ("8x7B") do not."""
     found = None if EXPERTS.search(name) else PARAMETERS.search(name)
     return float(found[1]) * UNITS[found[2].lower()] if found else None
 
 
 def _is_another(cells: Cells, base: ModelSpec) -> bool:
-    """Whether the row's model is not the catalog's of that name: it has experts, or is of a size that nothing explains."""
+    """Whether the row's model is not the catalog's of that name: it has experts, or its size is another."""
     if base.moe is not None or cells.text("hidden") or cells.text("n_layers"):
         return base.moe is None and bool(cells.whole("n_experts")) and bool(cells.text("hidden"))
     billions = cells.number("params_b")

@@ -15,7 +15,7 @@ __all__ = ["TRIED", "values_to_try"]
 
 # Columns in the order in which they are settled.
 TRIED = ("tp", "pp", "ep", "micro_batch", "vpp")
-MICRO_BATCHES = (1, 2, 4, 8)
+MICRO_BATCHES = (1, 2, 4, 8, 16, 32)
 DEGREES = (1, 2, 4, 8, 16, 32, 64)
 MOST_CHUNKS = 16
 # Share of a step's work that a rank idles, beyond which recipes that interleave do.
@@ -25,14 +25,15 @@ IDLE_WITHOUT_CHUNKS = 0.25
 def values_to_try(row: Mapping[str, Any], run: Run, column: str, *, misfit: bool) -> list[int]:
     """Values of a column that the row leaves open, none where it says or where there is nothing to choose.
 
-    Degrees are 1 where the row is silent, unless that is a `misfit`: it needs more memory than there is.
+    Tensor and pipeline degrees are 1 where the row is silent, unless that is a `misfit`: it needs more memory than
+    there is.
     """
     if column == "micro_batch":
         return list(_micro_batches(run))
     if column == "vpp":
         return list(_chunks(Cells(row), run))
     weights_sharded = bool(ZERO_MODES["zero_stage"][run.zero] == 3)
-    if not misfit or not _open(run, column) or (weights_sharded and column != "ep"):
+    if not _open(run, column) or (column != "ep" and (weights_sharded or not misfit)):
         return []
     most = {
         "tp": run.cluster.gpus_per_node,

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from tests.oracles.mist.hardware import Card
 
 MIB = 2.0**20
+VOCAB = 50304
+SEQ_LEN = 2048
 
 
 @dataclass(frozen=True)
@@ -15,8 +17,8 @@ class Gpt:
     layers: int
     heads: int
     flash: bool
-    seq_len: int = 2048
-    vocab: int = 50304
+    seq_len: int = SEQ_LEN
+    vocab: int = VOCAB
 
     @property
     def layer_parameters(self) -> int:
@@ -111,6 +113,7 @@ class MicroBatch:
         )
 
 
+# Hidden size, layers and heads, of GPT and of Llama.
 SIZES = {"1.3b": (2048, 24, 16), "2.7b": (2560, 32, 32), "7b": (4096, 32, 32)}
 
 

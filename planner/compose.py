@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from cost_models.flops import model_flops
 from cost_models.specs import catalog
-from cost_models.stage import COMMUNICATIONS
+from cost_models.vocabulary import COMMUNICATIONS
 from planner.document import (
     MEMORY_CAUSES,
     SCHEMA_VERSION,

@@ -19,7 +19,7 @@ def measured_share(candidate: Candidate, chosen: Rows) -> float:
     """
     pipeline = candidate.pipeline
     m, index = pipeline.layout["num_microbatches"], np.array([pipeline.index])
-    work_s = m * sum(chosen[name] for name in MICRO_BATCH_OUTPUTS)
+    work_s = m * np.sum([chosen[name] for name in MICRO_BATCH_OUTPUTS], axis=0)
     busy_s = work_s + chosen["first_s"] + chosen["last_s"]
     rank = int(np.argmax(busy_s))
     layouts = pipeline.costs.take(index).layouts

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from cost_models import communication, kernels, overlap
 from cost_models.columns import distinct, evaluate, evaluate_distinct
-from cost_models.lower import Lowered, rebound
+from cost_models.lowered import Lowered, rebound
 from cost_models.lowered_costs import lowered_exchange, lowered_micro_batch, lowered_stage
-from cost_models.symbols import RECOMPUTE_FLAGS
+from cost_models.vocabulary import RECOMPUTE_MODULES, recompute_flag
 from planner.request import PlanRequest
 from planner.space import RECOMPUTE_SETS
 
@@ -203,7 +203,7 @@ class CostModel:
     def _with_flags(self, recompute: int) -> dict[str, float]:
         """The constants and the flags of a recompute set."""
         shares = self._shares[recompute] if self._shares is not None else dict.fromkeys(RECOMPUTE_SETS[recompute], 1.0)
-        return self.constants | {str(symbol): shares.get(module, 0.0) for module, symbol in RECOMPUTE_FLAGS.items()}
+        return self.constants | {recompute_flag(module): shares.get(module, 0.0) for module in RECOMPUTE_MODULES}
 
     def _with_vocab(self, layouts: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         vocab, multiple = layouts.get("vocab", self.request.model.vocab), self.request.recipe.vocab_multiple

@@ -36,9 +36,8 @@ def mirror() -> None:
             worst = np.abs(np.array(found.peaks_mib) / run["predicted_mib"] - 1).max()
             name, expected = f"{run['size']} {'flash' if run['flash'] else 'scores'}", run["predicted_s"]
             of_measured = expected / run["measured_s"] - 1
-            print(
-                f"{name:22}{found.step_s:10.4f}{expected:10.4f}{found.step_s / expected - 1:9.3%}{worst:9.4%}{of_measured:8.1%}"
-            )
+            error = found.step_s / expected - 1
+            print(f"{name:22}{found.step_s:10.4f}{expected:10.4f}{error:9.3%}{worst:9.4%}{of_measured:8.1%}")
 
 
 def tuner() -> None:

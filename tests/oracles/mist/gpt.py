@@ -64,7 +64,7 @@ class Gpt:
         return [("embedding", f"{tokens};{self.hidden}"), ("add", f"{wide};{wide}"), ("dropout", wide)]
 
     def head_operators(self, batch: int) -> list[tuple[str, str]]:
-        """Operators of the head and the loss; the analyser leaves out the norm in front of them."""
+        """Operators of the head and the loss; by Mist's figures, without the norm in front of them."""
         wide, rows = f"{batch}x{self.seq_len}x{self.hidden}", batch * self.seq_len
         return [
             ("linear", f"{wide};{self.vocab}x{self.hidden}"),

@@ -99,19 +99,19 @@ def _straggling(profile: HardwareProfile, factor: float) -> HardwareProfile:
 
 
 CONSTANTS = (
-    *(Constant(f"sustained_fraction, {name}", 0.10, _sustained, gpus) for name, gpus in FAMILIES.items()),
-    Constant("gemm.fp8.peak_fraction, Hopper", 0.10, _product("fp8"), FAMILIES["Hopper"]),
-    Constant("gemm.fp8.peak_fraction, B200", 0.10, _product("fp8"), ("b200",)),
-    Constant("gemm.fp8.peak_fraction, GB200", 0.10, _product("fp8"), ("gb200",)),
-    Constant("gemm.fp8.peak_fraction, B300 and GB300", 0.10, _product("fp8"), ("b300", "gb300")),
-    Constant("gemm.bf16.peak_fraction, GB200", 0.10, _product("bf16"), ("gb200",)),
-    Constant("gemm.bf16.peak_fraction, B300 and GB300", 0.10, _product("bf16"), ("b300", "gb300")),
-    Constant("link_fraction.network", 0.20, _link("network")),
+    *(Constant(f"sustained_fraction, {name}", 0.06, _sustained, gpus) for name, gpus in FAMILIES.items()),
+    Constant("gemm.fp8.peak_fraction, Hopper", 0.06, _product("fp8"), FAMILIES["Hopper"]),
+    Constant("gemm.fp8.peak_fraction, B200", 0.06, _product("fp8"), ("b200",)),
+    Constant("gemm.fp8.peak_fraction, GB200", 0.06, _product("fp8"), ("gb200",)),
+    Constant("gemm.fp8.peak_fraction, B300 and GB300", 0.06, _product("fp8"), ("b300", "gb300")),
+    Constant("gemm.bf16.peak_fraction, GB200", 0.06, _product("bf16"), ("gb200",)),
+    Constant("gemm.bf16.peak_fraction, B300 and GB300", 0.06, _product("bf16"), ("b300", "gb300")),
+    Constant("link_fraction.network", 0.15, _link("network")),
     Constant("link_fraction.nvlink", 0.10, _link("nvlink")),
-    Constant("overlap.compute_slowdown, less 1", 0.40, _interference),
-    Constant("host_launch_s", 0.40, _launch),
-    Constant("elementwise.bandwidth_fraction", 0.08, _elementwise),
-    Constant("straggling_per_doubling", 0.70, _straggling),
+    Constant("overlap.compute_slowdown, less 1", 0.25, _interference),
+    Constant("host_launch_s", 0.30, _launch),
+    Constant("elementwise.bandwidth_fraction", 0.05, _elementwise),
+    Constant("straggling_per_doubling", 0.50, _straggling),
 )
 
 

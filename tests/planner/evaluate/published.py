@@ -244,7 +244,7 @@ PUBLISHED: tuple[dict[str, str], ...] = (
         "tp": "16",
         "pp": "1",
         "seq_len": "1024",
-        "micro_batch": "32",
+        "micro_batch": "8",
         "recompute": "full",
         "precision": "fp16",
         "zero_or_fsdp": "2",

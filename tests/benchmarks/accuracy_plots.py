@@ -47,7 +47,8 @@ def scatter(title: str, points: Sequence[Point], band: float) -> str:
 
     first, last = 10**low, 10**high
     lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" font-size="12">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" '
+        'font-size="12">',
         f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
         f'<clipPath id="inside"><rect x="{MARGIN}" y="{MARGIN}" width="{side}" height="{side}"/></clipPath>',
         '<g clip-path="url(#inside)">',

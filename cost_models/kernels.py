@@ -41,7 +41,7 @@ def bind(
     gpu: GpuSpec, profile: HardwareProfile, recipe: FrameworkRecipe, dtype: str, nodes: int = 1
 ) -> dict[str, Body]:
     """Numpy bodies, by operator name, of every compute operator on this device in a job of `nodes`; seconds."""
-    sustained = profile.sustained_on(nodes)
+    sustained = profile.sustained_on(nodes) * recipe.tuned_rate
     launch_s = 0.0 if recipe.cuda_graphs else profile.host_launch_s
     return {
         **_gemm(gpu, profile, recipe, dtype, sustained),

@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from cost_models.specs.base import Flag, Name, NonNegativeFloat, NonNegativeInt, PositiveInt, Sources, Spec
+from cost_models.specs.base import Flag, Name, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Sources, Spec
 
 BytesPerValue = Annotated[NonNegativeFloat, Field(le=64)]
 
@@ -21,6 +21,9 @@ class FrameworkRecipe(Spec):
     moment_bytes: BytesPerValue = Field(8, description="optimizer moments, bytes per parameter")
     gradient_reduce_bytes: BytesPerValue = Field(4, description="gradient on the wire, bytes per parameter")
     parameter_gather_bytes: BytesPerValue = Field(2, description="gathered weights on the wire, bytes per parameter")
+    tuned_rate: Annotated[PositiveFloat, Field(ge=0.5, le=1.5)] = Field(
+        1.0, description="rate of products and attention over the profile's, where a GPU's vendor tunes and runs them"
+    )
     flash_attention: Flag = Field(True, description="attention without stored scores")
     attention_kernel: Literal["native", "flash2", "triton"] = Field(
         "native",

@@ -95,10 +95,10 @@ class Answer:
 
 def answers(rows: Sequence[Mapping[str, Any]]) -> list[Answer]:
     """An answer for each row, in their order."""
-    rows = [dict(row) for row in rows]
-    found = _answered([(_id(row, index), row) for index, row in enumerate(rows)])
+    filled = [dict(row) for row in rows]
+    found = _answered([(_id(row, index), row) for index, row in enumerate(filled)])
     for column in TRIED:
-        _try_values(rows, found, column)
+        _try_values(filled, found, column)
     return _with_recompute(found)
 
 

@@ -17,7 +17,7 @@ from planner.layout_costs import LayoutCosts
 from planner.options import FULL, Rows, fitting, stage_rows, with_recompute, with_zero_modes
 from planner.predict import MICRO_BATCH_OUTPUTS, CostModel, unit_seconds
 from planner.request import PlanRequest
-from planner.space import OFFLOADS, ZERO_MODES, Columns, context_forms, divisors, expert_forms, units
+from planner.space import OFFLOADS, ZERO_MODES, Columns, context_forms, divisors, expert_forms, sequence_parallel, units
 
 __all__ = [
     "even_budget_s",
@@ -56,7 +56,7 @@ def _least_per_sequence_s(model: CostModel, pairs: NDArray[np.int64]) -> Array:
     columns = np.concatenate(forms).T
     layouts = dict(zip(("cp_heads", "cp_ring", "ep", "etp", "micro_batch_size"), columns, strict=True))
     layouts |= {"tp": pairs[pair, 0], "cp": pairs[pair, 1]}
-    layouts["sequence_parallel"] = (layouts["tp"] > 1) * int(model.request.recipe.sequence_parallel)
+    layouts["sequence_parallel"] = (layouts["tp"] > 1) * int(sequence_parallel(model.request))
     total = total_s(model, unit_seconds(model.micro_batch(layouts))) / layouts["micro_batch_size"]
     return np.asarray(np.minimum.reduceat(total, _starts(pair)))
 
@@ -230,9 +230,7 @@ def fullest_stage_bounds(model: CostModel, costs: LayoutCosts) -> Array:
     Some stage holds an even share of the layers or more; its work, its exchanges and its share of the global part are
     costed at the position that keeps least alive, in the best of the ways that fit. Infinite where none does.
     """
-    options = fitting(
-        model, costs, with_zero_modes(costs.layouts, _even_stage(model, costs.layouts), model.request.zero_stage)
-    )
+    options = fitting(model, costs, with_zero_modes(model, costs.layouts, _even_stage(model, costs.layouts)))
     times = model.stages(costs, options, "times")
     work = sum(times[name] for name in MICRO_BATCH_OUTPUTS)
     seconds = costs.layouts["num_microbatches"][options["layout"]] * work

@@ -8,6 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner import bounds, options
+from planner.alike import alike_options
+from planner.capability import stages_alike
 from planner.incumbent import Candidate, Search
 from planner.layout_costs import LayoutCosts
 from planner.pipeline import Pipeline
@@ -31,8 +33,12 @@ def costed(search: Search, costs: LayoutCosts, *, evenly: bool = False) -> Itera
     lower, upper, possible = bounds.window(model, costs, budget)
     search.drop("bound", int(np.sum(~possible)), search.cutoff_s)
     rows = options.positions(lower, upper)
-    fitting = options.stage_options(model, costs, rows)
     search.visited(len(costs), len(rows["layout"]))
+    if stages_alike(model.request):
+        costs, fitting, variant_of = alike_options(model, costs, rows)
+        possible = possible[variant_of]
+    else:
+        fitting = options.stage_options(model, costs, rows)
     bound_s = bounds.option_bounds(model, costs, fitting)
     edges = np.searchsorted(fitting["layout"], np.arange(len(costs) + 1))
     for index in np.argsort(bound_s, kind="stable").tolist():

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from cost_models import schedules
 from planner import rules
 from planner.request import PlanRequest
-from planner.space import CONTEXT_TYPES, SCHEDULES, known_values
+from planner.space import CONTEXT_TYPES, SCHEDULES, known_values, sequence_parallel
 
 __all__ = ["BrokenRule", "broken_rules"]
 
@@ -34,6 +34,7 @@ def broken_rules(request: PlanRequest, plan: Mapping[str, int]) -> tuple[BrokenR
         broken = rules.violations({**known, **layout})
         if not any(name.startswith("interleaving-") for name, _ in broken):  # they speak for the schedule
             broken += _schedule_breaks(layout)
+        broken += rules.refusals({**known, **layout}, request.target, "mesh", "layout")
         if fewest is None or len(broken) < len(fewest):
             fewest = broken
         if not fewest:
@@ -54,7 +55,8 @@ def _completions(request: PlanRequest, plan: Mapping[str, int]) -> Iterator[dict
             yield {
                 **layout,
                 **_context(request, layout["cp"]),
-                "sequence_parallel": fixed.get("sequence_parallel", int(layout["tp"] > 1)),
+                "sequence_parallel": int(layout["tp"] > 1 and sequence_parallel(request)),
+                "rank_order": fixed.get("rank_order", 0),
                 "dp": dp,
                 "dp_replicate": replicas,
                 "dp_shard": fixed.get("dp_shard", max(dp // replicas, 1)),
@@ -89,7 +91,7 @@ def _context(request: PlanRequest, cp: int) -> dict[str, int]:
     kind = CONTEXT_TYPES[request.fixed.get("cp_type", 0)]
     switched = cp if kind == "ulysses" else 2 if kind == "hierarchical" else 1
     heads = request.fixed.get("cp_heads", switched)
-    return {"cp_heads": heads, "cp_ring": int(kind in ("ring", "hierarchical"))}
+    return {"cp_type": CONTEXT_TYPES.index(kind), "cp_heads": heads, "cp_ring": int(kind in ("ring", "hierarchical"))}
 
 
 def _schedule_breaks(layout: Mapping[str, int]) -> list[tuple[str, str]]:

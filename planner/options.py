@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from cost_models import schedules
 from cost_models.schedules.live import live_histories
+from planner.capability import can_express, without_the_inexpressible
 from planner.layout_costs import LayoutCosts
 from planner.offload import kept_on_device, offloaded
 from planner.predict import MICRO_BATCH_OUTPUTS, CostModel
@@ -27,7 +28,9 @@ __all__ = [
     "Live",
     "Rows",
     "chunk_rows",
+    "chunk_seconds",
     "device_capacity",
+    "fewest_layers_in_full",
     "fitting",
     "live_counts",
     "positions",
@@ -146,14 +149,14 @@ def stage_options(model: CostModel, costs: LayoutCosts, rows: Rows) -> Rows:
 
     Only options that fit are left, non-dominated within their (layout, position, layers), in order of preference.
     """
-    rows = with_zero_modes(costs.layouts, stage_rows(costs.layouts, rows), model.request.zero_stage)
+    rows = with_zero_modes(model, costs.layouts, stage_rows(costs.layouts, rows))
     candidates = fitting(model, costs, rows)
     unfitting = np.setdiff1d(np.arange(len(rows["layout"])), candidates["origin"])
     candidates |= model.stages(costs, candidates, "times")
     candidates = take(candidates, _fastest_sets(candidates))
     if model.offload:
         candidates = _joined([kept_on_device(candidates), _offloaded(model, costs, take(rows, unfitting))])
-    return _non_dominated(candidates | _chunk_seconds(model, costs, candidates))
+    return _non_dominated(candidates | chunk_seconds(model, costs, candidates))
 
 
 def fitting(model: CostModel, costs: LayoutCosts, rows: Rows) -> Rows:
@@ -168,11 +171,12 @@ def fitting(model: CostModel, costs: LayoutCosts, rows: Rows) -> Rows:
     for recompute in searched_sets(model):
         part = take(rows, pending)
         if recompute == FULL:
-            trial, fits = _smallest_full(model, costs, part, whole[pending], capacity)
+            trial, fits = fewest_layers_in_full(model, costs, part, whole[pending], capacity)
         else:
             trial = with_recompute(part, recompute, whole[pending] if recompute else np.zeros_like(pending))
             trial["device_bytes"] = model.stages(costs, trial, "device")["device_bytes"]
             fits = trial["device_bytes"] <= capacity
+        fits &= can_express(model, costs.layouts, trial, "stage")
         found.append({**take(trial, fits), "origin": pending[fits]})
         if recompute == 0:
             pending = pending[~fits]
@@ -208,11 +212,12 @@ def _offloaded(model: CostModel, costs: LayoutCosts, rows: Rows) -> Rows:
     return candidates | model.stages(costs, candidates, "times")
 
 
-def with_zero_modes(layouts: Mapping[str, NDArray[Any]], rows: Rows, wanted: int | None) -> Rows:
+def with_zero_modes(model: CostModel, layouts: Mapping[str, NDArray[Any]], rows: Rows) -> Rows:
     """Each row once for every ZeRO mode: the unsharded one alone where there is nothing to shard over.
 
-    With `wanted`, once for the modes of that stage alone, whatever there is to shard over.
+    Where the request asks for one ZeRO stage, once for the modes of that alone, whatever there is to shard over.
     """
+    wanted = model.request.zero_stage
     modes = len(ZERO_MODES["zero_stage"])
     count = len(rows["layout"])
     repeated = {name: np.repeat(column, modes) for name, column in rows.items()}
@@ -222,10 +227,10 @@ def with_zero_modes(layouts: Mapping[str, NDArray[Any]], rows: Rows, wanted: int
     useful = np.where(repeated["zero"] == 0, shard == dp, dp * layouts["cp"][repeated["layout"]] > 1)
     if wanted is not None:
         useful = (ZERO_MODES["zero_stage"][repeated["zero"]] == wanted) & ((wanted > 0) | useful)
-    return take(repeated, useful)
+    return without_the_inexpressible(model, layouts, take(repeated, useful), "stage")
 
 
-def _smallest_full(
+def fewest_layers_in_full(
     model: CostModel, costs: LayoutCosts, rows: Rows, whole: NDArray[np.int64], capacity: float
 ) -> tuple[Rows, NDArray[np.bool_]]:
     """The rows with the fewest fully recomputed layers per chunk that fit, by bisection; and where that exists.
@@ -239,6 +244,8 @@ def _smallest_full(
     low, high = np.ones_like(whole), np.maximum(whole, 1)
     if model.request.recompute == "full":  # of every layer, whether or not fewer would fit
         low = high
+    else:  # where the target knows no part of the layers
+        low = np.where(can_express(model, costs.layouts, with_recompute(rows, FULL, low), "stage"), low, high)
     fits = (device_bytes(high) <= capacity) & (whole > 0)
     while np.any(low < high):
         middle = (low + high) // 2
@@ -278,7 +285,7 @@ def _fastest_sets(candidates: Mapping[str, NDArray[Any]]) -> NDArray[np.int64]:
     return order[first]
 
 
-def _chunk_seconds(model: CostModel, costs: LayoutCosts, candidates: Rows) -> Rows:
+def chunk_seconds(model: CostModel, costs: LayoutCosts, candidates: Rows) -> Rows:
     """Columns with the seconds of every kind of chunk that a stage has: first, last, and neither.
 
     Of the chunks that are neither, those as wide as the first and the last are covered by these unless they hold an

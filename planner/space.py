@@ -32,14 +32,14 @@ __all__ = [
     "layouts",
     "meshes",
     "one_factor_away",
+    "sequence_parallel",
     "take",
     "units",
 ]
 
 Columns = dict[str, NDArray[np.int64]]
 
-CONTEXT_TYPES = ("all_gather", "ring", "ulysses", "hierarchical")
-RANK_ORDERS = ("tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp")
+CONTEXT_TYPES, RANK_ORDERS = rules.CONTEXT_TYPES, rules.RANK_ORDERS
 MESH = ("tp", "cp", "pp", "dp")
 LAYOUT_FIELDS = (
     "tp",
@@ -133,13 +133,27 @@ def known_values(request: PlanRequest) -> dict[str, int]:
         "global_batch": request.workload.global_batch,
         "gpus": request.cluster.gpus,
         "domain": request.cluster.tiers[0].domain_gpus or request.cluster.gpus,
+        "vocab": model.vocab,
+        "tied": int(model.tie_embeddings),
+        "max_seq_len": model.max_seq_len,
+        "model_layers": model.layers,
+        "moe_layers": model.moe_layers,
+        "windowed_layers": sum(kind.window > 0 for kind in model.layer_kinds),
     }
+
+
+def sequence_parallel(request: PlanRequest) -> bool:
+    """Whether TP groups split norms and residuals: where the recipe does and the target can."""
+    smallest = {"tp": 1, "cp": 1, "pp": 1, "dp": 1, "sequence_parallel": 1}
+    can = rules.expressible({**known_values(request), **smallest}, request.target, "mesh")
+    return request.recipe.sequence_parallel and bool(can)
 
 
 def meshes(request: PlanRequest) -> Columns:
     """Columns tp, cp, pp, dp: every legal mesh on at most the cluster's GPUs; idle GPUs are allowed."""
     cluster, workload = request.cluster, request.workload
-    known = known_values(request)
+    sharded = int(sequence_parallel(request))
+    known = {**known_values(request), "sequence_parallel": sharded}
     tp = np.arange(1, _largest_tensor_parallel(cluster) + 1)
     tp = tp[rules.legal({**known, "tp": tp}, *_TENSOR_PARALLEL_RULES)]
     cp = divisors(max(workload.seq_len // 2, 1), cluster.gpus)
@@ -149,7 +163,8 @@ def meshes(request: PlanRequest) -> Columns:
     pairs = pairs[:, rules.legal({**known, "tp": pairs[0], "cp": pairs[1]}, "cp-splits-sequence")]
     index, pp, dp = (axis.reshape(-1) for axis in np.meshgrid(np.arange(pairs.shape[1]), pp, dp, indexing="ij"))
     columns = {"tp": pairs[0][index], "cp": pairs[1][index], "pp": pp, "dp": dp}
-    return _held(request, take(columns, np.prod(list(columns.values()), axis=0) <= cluster.gpus))
+    columns = _held(request, take(columns, np.prod(list(columns.values()), axis=0) <= cluster.gpus))
+    return _expressible(request, columns, {"sequence_parallel": (columns["tp"] > 1) * sharded}, "mesh")
 
 
 def context_forms(request: PlanRequest, tp: int, cp: int) -> list[tuple[int, int]]:
@@ -185,8 +200,8 @@ def one_factor_away(mesh: Mapping[str, int], meshes: Columns) -> NDArray[np.bool
 def layouts(request: PlanRequest, mesh: Columns) -> Columns:
     """Every legal layout on the given meshes, with the columns of LAYOUT_FIELDS and the strides of its groups."""
     rows: list[tuple[int, ...]] = []
+    sharded = sequence_parallel(request)
     for tp, cp, pp, dp in zip(*(mesh[name].tolist() for name in MESH), strict=True):
-        sequence_parallel = int(tp > 1 and request.recipe.sequence_parallel)
         per_rank = request.workload.global_batch // dp
         batches = [
             (size, per_rank // size, vpp, schedule)
@@ -200,11 +215,20 @@ def layouts(request: PlanRequest, mesh: Columns) -> Columns:
         )
         for (cp_heads, cp_ring), (ep, etp), (order, shard) in groups:
             for size, count, vpp, schedule in batches:
-                degrees = (tp, sequence_parallel, cp, cp_heads, cp_ring, ep, etp, pp, vpp, dp, shard, dp // shard)
+                degrees = (tp, int(tp > 1 and sharded), cp, cp_heads, cp_ring, ep, etp, pp, vpp, dp, shard, dp // shard)
                 rows.append((*degrees, order, size, count, schedule))
     table = np.array(rows, dtype=np.int64).reshape(-1, len(LAYOUT_FIELDS))
     columns = {name: table[:, index] for index, name in enumerate(LAYOUT_FIELDS)}
-    return with_strides(_held(request, columns))
+    columns = _held(request, columns)
+    return with_strides(_expressible(request, columns, {"cp_type": context_type(columns)}, "mesh", "layout"))
+
+
+def _expressible(
+    request: PlanRequest, columns: Columns, more: Mapping[str, NDArray[Any]], *scopes: rules.Scope
+) -> Columns:
+    """The rows that the target can express by its rules of some scopes, which also read `more`."""
+    can = rules.expressible({**known_values(request), **columns, **more}, request.target, *scopes)
+    return take(columns, np.broadcast_to(can, len(columns["tp"])))
 
 
 def _held(request: PlanRequest, columns: Columns) -> Columns:

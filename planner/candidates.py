@@ -96,7 +96,14 @@ def under_cutoff(search: Search, candidate: Candidate) -> Candidate:
 
 
 def evenly_split(trial: Search, costs: LayoutCosts) -> list[Candidate]:
-    """The layouts that fit with their layers split about evenly, those of least bound first."""
-    solved = [(pipeline, minimum_cost(pipeline.chain)) for pipeline in costed(trial, costs, evenly=True)]
-    found = [Candidate(p, s.choice, s.bound + p.global_floor_s) for p, s in solved if s.feasible]
-    return sorted(found, key=lambda candidate: candidate.bound_s)
+    """The layouts that fit with their layers split about evenly, those of least bound first.
+
+    Where stages must choose alike, the choice of least bound of each layout that has a plan.
+    """
+    found: dict[tuple[int, ...], Candidate] = {}
+    for pipeline in costed(trial, costs, evenly=True):
+        layout = tuple(pipeline.layout.values())
+        solution = minimum_cost(pipeline.chain) if layout not in found else None
+        if solution is not None and solution.feasible:
+            found[layout] = Candidate(pipeline, solution.choice, solution.bound + pipeline.global_floor_s)
+    return sorted(found.values(), key=lambda candidate: candidate.bound_s)

@@ -37,6 +37,7 @@ def _shared(launcher: Launcher, schema: str, context: str) -> tuple[Rule, ...]:
         kinds_of_context(launcher, context, "all_gather", "ring"),
         launcher.rule(
             "replicas-are-of-shards",
+            "dp_replicate",
             "layout",
             "replicas beside TP or context parallelism are of shard groups of more than one rank",
             f"{schema} refuses dp_replicate with tp or cp unless states are sharded too.",
@@ -60,6 +61,7 @@ def _shared(launcher: Launcher, schema: str, context: str) -> tuple[Rule, ...]:
 def _full_attention(launcher: Launcher) -> Rule:
     return launcher.rule(
         "splits-context-of-full-attention",
+        "cp",
         "mesh",
         "context parallelism needs full attention in every layer",
         "Its ring drops the masks of layers: a model with sliding or chunked windows would train another attention.",
@@ -72,6 +74,7 @@ def _full_attention(launcher: Launcher) -> Rule:
 def _checkpoints_may_leave(launcher: Launcher, key: str) -> Rule:
     return launcher.rule(
         "offloads-checkpoints",
+        "offload",
         "stage",
         "activations leave the device only where layers are recomputed in full, and all of them",
         f"{key} moves the inputs of checkpointed layers.",

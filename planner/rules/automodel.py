@@ -38,6 +38,7 @@ AUTOMODEL_RULES = (
     experts_in_one_piece(AUTOMODEL, "ep_size deals out whole experts; there is no degree of slices of them."),
     AUTOMODEL.rule(
         "replicas-are-of-shards",
+        "dp_replicate",
         "layout",
         "dp_replicate is less than dp, or 1",
         "dp_replicate_size splits FSDP2's ranks into groups; groups of one rank are refused.",
@@ -48,6 +49,7 @@ AUTOMODEL_RULES = (
     fully_sharded_or_replicated(AUTOMODEL, "strategy fsdp2 shards all states; ddp has no other parallelism beside it."),
     AUTOMODEL.rule(
         "reshards-after-forward",
+        "reshard_after_forward",
         "stage",
         "ZeRO-3 frees gathered weights after the forward pass",
         "The distributed section has no key that keeps them.",

@@ -45,6 +45,7 @@ def _activations_may_leave(values: Values) -> Any:
 OFFLOAD_RULES: tuple[Rule, ...] = (
     DEEPSPEED.rule(
         "offloads-sharded-optimizer",
+        "offload",
         "stage",
         "optimizer states leave the device under ZeRO-1 or more, a part of them under ZeRO-3 alone",
         "offload_optimizer belongs to zero_optimization; its ratio is read by stage 3.",
@@ -57,6 +58,7 @@ OFFLOAD_RULES: tuple[Rule, ...] = (
     ),
     DEEPSPEED.rule(
         "offloads-gradients-with-optimizer",
+        "offload",
         "stage",
         "gradients leave the device with the optimizer states, as large a share",
         "offload_optimizer moves both; there is no key for gradients.",
@@ -69,6 +71,7 @@ OFFLOAD_RULES: tuple[Rule, ...] = (
     ),
     DEEPSPEED.rule(
         "offloads-sharded-weights",
+        "offload",
         "stage",
         "weights leave the device all together and under ZeRO-3",
         "offload_param belongs to stage 3 and has no ratio.",
@@ -81,6 +84,7 @@ OFFLOAD_RULES: tuple[Rule, ...] = (
     ),
     DEEPSPEED.rule(
         "offloads-checkpoints",
+        "offload",
         "stage",
         "activations leave the device only where layers are recomputed in full, and all of them",
         "activation_checkpointing.cpu_checkpointing moves the inputs of checkpointed layers.",
@@ -97,6 +101,7 @@ DEEPSPEED_RULES = (
     runs_schedules(DEEPSPEED, "Its pipeline engine runs 1F1B and has one chunk a rank.", "1f1b"),
     DEEPSPEED.rule(
         "pipelines-keep-gradients-whole",
+        "zero_stage",
         "stage",
         "with a pipeline the ZeRO stage is 0 or 1",
         "Its pipeline engine adds gradients up over micro-batches and refuses ZeRO-2 and ZeRO-3.",
@@ -115,6 +120,7 @@ DEEPSPEED_RULES = (
     even_layers(DEEPSPEED, "partition_method names a rule, no numbers: only an even split is sure."),
     DEEPSPEED.rule(
         "reshards-after-forward",
+        "reshard_after_forward",
         "stage",
         "ZeRO-3 frees gathered weights after the forward pass",
         "Stage 3 releases weights after their use; keys bound how many stay, none keeps them all.",

@@ -40,6 +40,7 @@ CONTEXT_TYPES = ("all_gather", "ring", "ulysses", "hierarchical")
 RANK_ORDERS = ("tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp")
 RECOMPUTE_MODULES = ("norm", "activation", "core_attention", "mla_up_proj", "mlp", "moe", "shared_experts", "full")
 OFFLOADED = ("weights", "gradients", "optimizer", "activations")
+FIELDS = {"zero": "zero_stage", "recompute": "recompute", "offload": "offload"}
 FEW_WORDS = {"zero": "the ZeRO stage", "recompute": "what is recomputed", "offload": "what is offloaded"}
 
 
@@ -53,6 +54,7 @@ class Launcher:
     def rule(
         self,
         name: str,
+        field: str,
         scope: Scope,
         what: str,
         why: str,
@@ -62,7 +64,7 @@ class Launcher:
     ) -> Rule:
         """The rule of this launcher; its id begins with the launcher's name."""
         return Rule(
-            f"{self.name}-{name}", "express", self.name, self.versions, scope, what, why, holds, message, example
+            f"{self.name}-{name}", "express", self.name, self.versions, field, scope, what, why, holds, message, example
         )
 
 
@@ -72,6 +74,7 @@ def runs_schedules(launcher: Launcher, why: str, *names: str) -> Rule:
     other = next((index for index in range(len(SCHEDULES)) if index not in indices), -1)
     return launcher.rule(
         "runs-schedule",
+        "schedule",
         "layout",
         f"pipelines run {' or '.join(names)}",
         why,
@@ -86,6 +89,7 @@ def no_pipeline(launcher: Launcher, why: str) -> Rule:
     """All layers are on every rank."""
     return launcher.rule(
         "has-no-pipelines",
+        "pp",
         "mesh",
         "pp is 1",
         why,
@@ -99,6 +103,7 @@ def no_sequence_parallel(launcher: Launcher, why: str) -> Rule:
     """Norms and residuals are whole on every rank of a TP group."""
     return launcher.rule(
         "has-no-sequence-parallel",
+        "sequence_parallel",
         "mesh",
         "norms and residuals are not split over the TP group",
         why,
@@ -112,6 +117,7 @@ def kv_heads_divide(launcher: Launcher) -> Rule:
     """Key and value heads are not repeated on several ranks."""
     return launcher.rule(
         "tp-divides-kv-heads",
+        "tp",
         "mesh",
         "tp divides the key and value heads",
         "Its tensor parallelism splits the key and value projections by heads and repeats none; Megatron does.",
@@ -125,6 +131,7 @@ def vocabulary_divides(launcher: Launcher) -> Rule:
     """Embedding and head are split as they are."""
     return launcher.rule(
         "tp-divides-vocabulary",
+        "tp",
         "mesh",
         "tp divides the vocabulary",
         "It splits embedding and head by rows and does not pad them as Megatron does: pad the vocabulary in the model.",
@@ -140,6 +147,7 @@ def kinds_of_context(launcher: Launcher, why: str, *names: str) -> Rule:
     other = next(index for index in range(len(CONTEXT_TYPES)) if index not in indices)
     return launcher.rule(
         "splits-context",
+        "cp_type",
         "layout",
         f"context parallelism is of kind {' or '.join(names)}",
         why,
@@ -154,6 +162,7 @@ def no_experts_apart(launcher: Launcher, why: str) -> Rule:
     """Every rank has slices of all experts."""
     return launcher.rule(
         "has-no-expert-parallel",
+        "ep",
         "layout",
         "ep is 1",
         why,
@@ -167,6 +176,7 @@ def experts_in_one_piece(launcher: Launcher, why: str) -> Rule:
     """A rank has whole experts."""
     return launcher.rule(
         "has-whole-experts",
+        "etp",
         "layout",
         "etp is 1",
         why,
@@ -180,6 +190,7 @@ def experts_on_tensor_ranks(launcher: Launcher) -> Rule:
     """Experts are sliced like all other matrices."""
     return launcher.rule(
         "slices-experts-with-tp",
+        "etp",
         "layout",
         "etp is tp in a model with experts",
         "It has one tensor-parallel degree: experts are sliced like every other matrix.",
@@ -195,6 +206,7 @@ def one_rank_order(launcher: Launcher) -> Rule:
     """Pipeline ranks are outermost."""
     return launcher.rule(
         "has-one-rank-order",
+        "rank_order",
         "layout",
         f"ranks are in the order {RANK_ORDERS[0]}",
         "Its device mesh has pipeline ranks outermost, and no key changes that.",
@@ -210,6 +222,7 @@ def one_shard_group(launcher: Launcher, why: str) -> Rule:
     """States are sharded over all data-parallel ranks or none."""
     return launcher.rule(
         "has-one-shard-group",
+        "dp_replicate",
         "layout",
         "dp_replicate is 1",
         why,
@@ -223,6 +236,7 @@ def untied_with_pipeline(launcher: Launcher) -> Rule:
     """Embedding and head are two matrices where they are on two ranks."""
     return launcher.rule(
         "pipelines-untie-embeddings",
+        "pp",
         "mesh",
         "a model with tied embeddings has no pipeline",
         "Embedding and head would be on two ranks; it does not keep their weights equal.",
@@ -238,6 +252,7 @@ def microbatches_fill_1f1b(launcher: Launcher) -> Rule:
     index = SCHEDULES.index("1f1b")
     return launcher.rule(
         "fills-1f1b",
+        "num_microbatches",
         "layout",
         "1F1B has at least pp micro-batches",
         "torch.distributed.pipelining refuses fewer; older versions of it hang.",
@@ -261,6 +276,7 @@ def fully_sharded_or_replicated(launcher: Launcher, why: str) -> Rule:
 
     return launcher.rule(
         "shards-everything-or-nothing",
+        "zero_stage",
         "stage",
         "the ZeRO stage is 3 (FSDP2), or 0 without other parallelism (DDP) or where there is one copy of the states",
         why,
@@ -294,6 +310,7 @@ def everything_or_nothing_recomputed(launcher: Launcher, why: str) -> Rule:
 
     return launcher.rule(
         "recomputes-all-or-nothing",
+        "recompute",
         "stage",
         "every layer is recomputed in full, or nothing is",
         why,
@@ -314,6 +331,7 @@ def even_layers(launcher: Launcher, why: str) -> Rule:
 
     return launcher.rule(
         "splits-layers-evenly",
+        "layers",
         "split",
         "all stages, and all chunks of a stage, have equally many layers",
         why,
@@ -339,6 +357,7 @@ def states_offloaded_together(launcher: Launcher, why: str) -> Rule:
 
     return launcher.rule(
         "offloads-states-together",
+        "offload",
         "stage",
         "weights, gradients and optimizer states are on the host all together (under FSDP2) or not at all",
         why,
@@ -359,6 +378,7 @@ def host_takes_nothing(launcher: Launcher, *what: str) -> Rule:
     words = " and ".join(what)
     return launcher.rule(
         f"keeps-{'everything' if len(what) == len(OFFLOADED) else '-and-'.join(what)}-on-device",
+        "offload",
         "stage",
         f"{words} stay on the device",
         "It has no key that moves them to the host.",
@@ -373,12 +393,15 @@ def equal_on_stages(launcher: Launcher, why: str, *fields: str) -> tuple[Rule, .
     return tuple(
         launcher.rule(
             f"has-one-{field}",
+            FIELDS[field],
             "plan",
             f"{FEW_WORDS[field]} is the same on all stages",
             why,
             lambda v, field=field: np.equal(v[f"distinct_{field}"], 1),  # type: ignore[misc]
-            lambda v, field=field: f"{FEW_WORDS[field]} must be the same on all stages, "  # type: ignore[misc]
-            f"got {v[f'distinct_{field}']} different",
+            lambda v, field=field: (
+                f"{FEW_WORDS[field]} must be the same on all stages, "  # type: ignore[misc]
+                f"got {v[f'distinct_{field}']} different"
+            ),
             **{f"distinct_{field}": 2},
         )
         for field in fields

@@ -16,6 +16,7 @@ SLICES = "Column and row parallel matrices are cut into equal slices, one for ea
 
 def _legal(
     name: str,
+    field: str,
     scope: Scope,
     what: str,
     why: str,
@@ -23,7 +24,7 @@ def _legal(
     message: Callable[[Values], str],
     **example: int,
 ) -> Rule:
-    return Rule(name, "legal", "any", "", scope, what, why, holds, message, example)
+    return Rule(name, "legal", "any", "", field, scope, what, why, holds, message, example)
 
 
 def _heads_divide(values: Values) -> Any:
@@ -63,6 +64,7 @@ def _experts_message(values: Values) -> str:
 LAYOUT_RULES: tuple[Rule, ...] = (
     _legal(
         "degrees-multiply",
+        "dp",
         "mesh",
         "tp*cp*pp*dp is at most the number of GPUs",
         "Every rank of the mesh is a GPU; GPUs may stay idle, ranks cannot share one.",
@@ -72,6 +74,7 @@ LAYOUT_RULES: tuple[Rule, ...] = (
     ),
     _legal(
         "tp-divides-heads",
+        "tp",
         "mesh",
         "tp divides the attention heads",
         HEADS,
@@ -80,6 +83,7 @@ LAYOUT_RULES: tuple[Rule, ...] = (
     ),
     _legal(
         "tp-divides-ffn",
+        "tp",
         "mesh",
         "tp divides the width of the MLP",
         SLICES,
@@ -88,6 +92,7 @@ LAYOUT_RULES: tuple[Rule, ...] = (
     ),
     _legal(
         "tp-divides-shared-ffn",
+        "tp",
         "mesh",
         "tp divides the width of the shared experts",
         SLICES,
@@ -96,6 +101,7 @@ LAYOUT_RULES: tuple[Rule, ...] = (
     ),
     _legal(
         "tp-splits-kv-heads",
+        "tp",
         "mesh",
         "tp divides the key and value heads or is a multiple of them",
         "Key and value heads are split over the group, or each is repeated on equally many ranks.",
@@ -105,6 +111,7 @@ LAYOUT_RULES: tuple[Rule, ...] = (
     ),
     _legal(
         "tp-divides-sequence",
+        "tp",
         "mesh",
         "with sequence parallelism tp divides the sequence length",
         "Sequence parallelism deals the tokens of norms and residuals to the ranks of the TP group.",
@@ -114,6 +121,7 @@ LAYOUT_RULES: tuple[Rule, ...] = (
     ),
     _legal(
         "sequence-parallel-needs-tp",
+        "sequence_parallel",
         "layout",
         "sequence parallelism has a TP group of more than one rank",
         "It splits the sequence over the TP group.",
@@ -123,6 +131,7 @@ LAYOUT_RULES: tuple[Rule, ...] = (
     ),
     _legal(
         "stages-have-layers",
+        "pp",
         "layout",
         "every chunk has a layer; with several chunks a rank, embedding and head may each have one of their own",
         "A rank without work only lengthens the pipeline.",
@@ -134,6 +143,7 @@ LAYOUT_RULES: tuple[Rule, ...] = (
     ),
     _legal(
         "batch-divides",
+        "micro_batch_size",
         "layout",
         "dp*micro_batch_size divides the global batch",
         "Every rank takes part in every micro-batch.",
@@ -143,6 +153,7 @@ LAYOUT_RULES: tuple[Rule, ...] = (
     ),
     _legal(
         "microbatches-make-batch",
+        "num_microbatches",
         "layout",
         "dp*micro_batch_size*num_microbatches is the global batch",
         "A step sees every sequence once.",
@@ -159,6 +170,7 @@ LAYOUT_RULES: tuple[Rule, ...] = (
     ),
     _legal(
         "interleaving-needs-whole-groups",
+        "num_microbatches",
         "layout",
         "interleaved 1F1B has a multiple of pp micro-batches",
         "A chunk works through pp micro-batches before the next chunk of the rank does.",
@@ -170,6 +182,7 @@ LAYOUT_RULES: tuple[Rule, ...] = (
     ),
     _legal(
         "interleaving-needs-pipeline",
+        "vpp",
         "layout",
         "several chunks a rank need a pipeline",
         "Chunks of one rank that follow each other are one chunk.",
@@ -179,6 +192,7 @@ LAYOUT_RULES: tuple[Rule, ...] = (
     ),
     _legal(
         "cp-splits-sequence",
+        "cp",
         "mesh",
         "with context parallelism cp*lcm(2, tp) divides the sequence length (2*cp without sequence parallelism)",
         "Each rank holds a head and a tail chunk of the sequence, which causal attention balances; sequence "
@@ -192,6 +206,7 @@ LAYOUT_RULES: tuple[Rule, ...] = (
     ),
     _legal(
         "cp-switches-heads",
+        "cp_heads",
         "layout",
         "ranks that exchange heads (Ulysses, hierarchical) divide cp, and with tp the heads",
         "An all-to-all trades sequence for heads: each rank is left with whole heads of all tokens of its group.",
@@ -211,6 +226,7 @@ LAYOUT_RULES: tuple[Rule, ...] = (
     ),
     _legal(
         "ep-divides-experts",
+        "ep",
         "layout",
         "ep divides the experts",
         "Each rank of an EP group holds equally many experts.",
@@ -219,6 +235,7 @@ LAYOUT_RULES: tuple[Rule, ...] = (
     ),
     _legal(
         "etp-divides-expert-ffn",
+        "etp",
         "layout",
         "etp divides the width of an expert",
         SLICES,
@@ -227,6 +244,7 @@ LAYOUT_RULES: tuple[Rule, ...] = (
     ),
     _legal(
         "experts-fill-stage",
+        "ep",
         "layout",
         "ep*etp divides the ranks of a pipeline stage, tp*cp*dp",
         "Expert ranks are the ranks of a stage, dealt out anew: the least is pp*lcm(tp*cp, ep*etp) GPUs.",
@@ -236,6 +254,7 @@ LAYOUT_RULES: tuple[Rule, ...] = (
     ),
     _legal(
         "tp-inside-domain",
+        "tp",
         "mesh",
         "tp divides the innermost network domain, or all GPUs are in it",
         "TP exchanges activations several times a layer: across the domain's edge it would take most of the step.",
@@ -245,6 +264,7 @@ LAYOUT_RULES: tuple[Rule, ...] = (
     ),
     _legal(
         "shards-and-replicas-make-dp",
+        "dp_shard",
         "layout",
         "dp_shard*dp_replicate is dp",
         "Replicas of shard groups are all the data-parallel ranks.",

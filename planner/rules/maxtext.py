@@ -27,6 +27,7 @@ MAXTEXT_RULES = (
     ),
     MAXTEXT.rule(
         "has-whole-rounds",
+        "num_microbatches",
         "layout",
         "pp divides the number of micro-batches",
         "Its circular pipeline works in rounds of pp micro-batches.",
@@ -41,6 +42,7 @@ MAXTEXT_RULES = (
     even_layers(MAXTEXT, "num_layers_per_pipeline_stage is one number."),
     MAXTEXT.rule(
         "shards-everything-or-nothing",
+        "zero_stage",
         "stage",
         "the ZeRO stage is 0 or 3",
         "The fsdp axis shards all states, the data axis none.",
@@ -50,6 +52,7 @@ MAXTEXT_RULES = (
     ),
     MAXTEXT.rule(
         "keeps-gathered-weights-with-pipeline",
+        "reshard_after_forward",
         "stage",
         "ZeRO-3 without resharding after the forward pass needs a pipeline",
         "pipeline_fsdp_ag_once gathers the weights of a pipeline once a step; there is no such key without.",
@@ -61,6 +64,7 @@ MAXTEXT_RULES = (
     host_takes_nothing(MAXTEXT, "gradients", "activations"),
     MAXTEXT.rule(
         "offloads-whole-states",
+        "offload",
         "stage",
         "weights and optimizer states are on the host as a whole or not at all",
         "optimizer_memory_host_offload and parameter_memory_host_offload are on or off.",

@@ -33,6 +33,7 @@ def _recompute_rules(launcher: Launcher) -> tuple[Rule, ...]:
     return (
         launcher.rule(
             "recomputes-activation-of-experts",
+            "recompute",
             "stage",
             "activation functions alone are recomputed only where every MLP is one of routed experts",
             "moe_act is a module of --recompute-modules; for a dense MLP or shared experts there is only the whole MLP.",
@@ -48,6 +49,7 @@ def _recompute_rules(launcher: Launcher) -> tuple[Rule, ...]:
         ),
         launcher.rule(
             "recomputes-full-or-selective",
+            "recompute",
             "stage",
             "layers are recomputed in full, or some modules of them are, not both",
             "--recompute-granularity is full or selective for the whole job.",
@@ -57,6 +59,7 @@ def _recompute_rules(launcher: Launcher) -> tuple[Rule, ...]:
         ),
         launcher.rule(
             "recomputes-modules-in-every-layer",
+            "recompute",
             "stage",
             "modules are recomputed in every layer of a stage",
             "--recompute-num-layers belongs to full recompute; selective recompute has no number of layers.",
@@ -79,6 +82,7 @@ def _offload_rules(launcher: Launcher) -> tuple[Rule, ...]:
         host_takes_nothing(launcher, "weights", "gradients"),
         launcher.rule(
             "offloads-sharded-optimizer",
+            "offload",
             "stage",
             "optimizer states leave the device only where they are sharded",
             "--optimizer-cpu-offload is a part of the distributed optimizer.",
@@ -88,6 +92,7 @@ def _offload_rules(launcher: Launcher) -> tuple[Rule, ...]:
         ),
         launcher.rule(
             "offloads-activations-of-layers",
+            "offload",
             "stage",
             "activations leave the device only without pipeline and recompute, those of whole layers, not of all",
             "--cpu-offloading-num-layers is refused with either, and must be less than the layers.",
@@ -112,6 +117,7 @@ def _rules(launcher: Launcher) -> tuple[Rule, ...]:
         ),
         launcher.rule(
             "shards-sequence-beside-experts",
+            "sequence_parallel",
             "layout",
             "expert parallelism beside tensor parallelism has sequence parallelism",
             "Its token dispatchers expect each TP rank to hold other tokens.",
@@ -121,6 +127,7 @@ def _rules(launcher: Launcher) -> tuple[Rule, ...]:
         ),
         launcher.rule(
             "keeps-gathered-weights-with-fsdp2",
+            "reshard_after_forward",
             "stage",
             "ZeRO-3 without resharding after the forward pass has no pipeline, no experts apart, no tied embeddings",
             "Megatron-FSDP frees gathered weights; --torch-fsdp2-no-reshard-after-forward keeps them, under these "

@@ -25,6 +25,7 @@ NANOTRON_RULES = (
     runs_schedules(NANOTRON, "pp_engine is 1f1b or afab.", "1f1b", "gpipe"),
     NANOTRON.rule(
         "fills-pipeline",
+        "num_microbatches",
         "layout",
         "there are at least pp-1 micro-batches",
         "Its pipeline engine asserts it.",
@@ -40,6 +41,7 @@ NANOTRON_RULES = (
     even_layers(NANOTRON, "It has no key for the layers of a stage."),
     NANOTRON.rule(
         "shards-optimizer-at-most",
+        "zero_stage",
         "stage",
         "the ZeRO stage is 0 or 1",
         "optimizer.zero_stage knows these two.",

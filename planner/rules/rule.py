@@ -19,6 +19,7 @@ SCOPES: tuple[Scope, ...] = ("mesh", "layout", "split", "stage", "plan")
 @dataclass(frozen=True)
 class Rule:
     """One condition: `legal` for every plan, or what plans must obey that a launcher is to `express`.
+    `field` is the field of a plan that it judges.
 
     `holds` is true (elementwise) where it is obeyed, `message` says of one configuration what is wrong and what is
     near; both read values by name, those of `scope` at most. `versions` are the launcher's, as far as known.
@@ -28,6 +29,7 @@ class Rule:
     kind: Literal["legal", "express"]
     launcher: str
     versions: str
+    field: str
     scope: Scope
     what: str
     why: str

@@ -36,6 +36,7 @@ TORCHTITAN_RULES = (
     vocabulary_divides(TORCHTITAN),
     TORCHTITAN.rule(
         "has-rotary-positions-for-sequence",
+        "seq_len",
         "mesh",
         "the sequence is not longer than the model's context",
         "Rotary tables are made for the model's longest context; a longer sequence is refused.",
@@ -51,6 +52,7 @@ TORCHTITAN_RULES = (
     ),
     TORCHTITAN.rule(
         "experts-fill-shards",
+        "ep",
         "layout",
         "ep divides dp_shard*cp*tp",
         "Expert ranks are the ranks of one copy of the states, dealt out anew.",

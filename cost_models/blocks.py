@@ -49,7 +49,7 @@ ACTIVATION_BYTES = 2  # bf16
 MASK_BYTES = 1
 ZERO = Integer(0)
 
-tokens = sym.micro_batch_size * sym.seq_len / sym.cp
+tokens = sym.micro_batch_size * sym.slice_len / sym.cp
 sequence_shard = 1 + sym.sequence_parallel * (sym.tp - 1)
 residual_bytes = ACTIVATION_BYTES * tokens * sym.hidden
 

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from cost_models import stage
+from cost_models import slicing, stage
 from cost_models.lower import Lowered, lower
 from cost_models.operators import __all__ as OPERATORS
 from cost_models.specs.model import ModelSpec
 from cost_models.specs.recipe import FrameworkRecipe
 
-__all__ = ["lowered_exchange", "lowered_micro_batch", "lowered_stage", "structure"]
+__all__ = ["lowered_exchange", "lowered_micro_batch", "lowered_pipeline_exchange", "lowered_stage", "structure"]
 
 # Sizes that stand in the expressions as symbols, and what is only told.
 _SIZES: Any = {
@@ -52,9 +52,14 @@ def structure(model: ModelSpec) -> str:
     return f"{model.model_dump_json(exclude=_SIZES)} {shapes} {zeros}"
 
 
-def lowered_micro_batch(model: ModelSpec, recipe: FrameworkRecipe) -> Lowered:
+def lowered_micro_batch(model: ModelSpec, recipe: FrameworkRecipe, *, sliced: bool = False) -> Lowered:
     """`stage.micro_batch_costs`, lowered; its operators are not bound to a device."""
-    return _micro_batch(_of_model(model), _of_recipe(recipe))
+    return _micro_batch(_of_model(model), _of_recipe(recipe), sliced)
+
+
+def lowered_pipeline_exchange(model: ModelSpec, recipe: FrameworkRecipe) -> Lowered:
+    """`slicing.pipeline_exchange_costs`, lowered; its operators are not bound to a device."""
+    return _pipeline_exchange(_of_model(model), _of_recipe(recipe))
 
 
 def lowered_exchange(model: ModelSpec, recipe: FrameworkRecipe) -> Lowered:
@@ -63,10 +68,16 @@ def lowered_exchange(model: ModelSpec, recipe: FrameworkRecipe) -> Lowered:
 
 
 def lowered_stage(
-    model: ModelSpec, recipe: FrameworkRecipe, context_bytes: float, *, offload: bool, outputs: tuple[str, ...]
+    model: ModelSpec,
+    recipe: FrameworkRecipe,
+    context_bytes: float,
+    *,
+    offload: bool,
+    outputs: tuple[str, ...],
+    sliced: bool = False,
 ) -> Lowered:
     """The named outputs of `stage.stage_costs` (all of them when none is named), lowered and not bound to a device."""
-    return _stage(_of_model(model), _of_recipe(recipe), context_bytes, offload, outputs)
+    return _stage(_of_model(model), _of_recipe(recipe), context_bytes, offload, outputs, sliced)
 
 
 def _of_model(model: ModelSpec) -> _Written:
@@ -87,8 +98,13 @@ _UNBOUND: Mapping[str, Callable[..., Any]] = dict.fromkeys(OPERATORS, _unbound)
 
 
 @lru_cache(maxsize=256)
-def _micro_batch(model: _Written, recipe: _Written) -> Lowered:
-    return lower(stage.micro_batch_costs(model.spec, recipe.spec), _UNBOUND)
+def _micro_batch(model: _Written, recipe: _Written, sliced: bool) -> Lowered:
+    return lower(stage.micro_batch_costs(model.spec, recipe.spec, sliced=sliced), _UNBOUND)
+
+
+@lru_cache(maxsize=256)
+def _pipeline_exchange(model: _Written, recipe: _Written) -> Lowered:
+    return lower(slicing.pipeline_exchange_costs(model.spec, recipe.spec), _UNBOUND)
 
 
 @lru_cache(maxsize=256)
@@ -97,13 +113,15 @@ def _exchange(model: _Written, recipe: _Written) -> Lowered:
 
 
 @lru_cache(maxsize=256)
-def _stage_expressions(model: _Written, recipe: _Written, context_bytes: float, offload: bool) -> dict[str, Any]:
-    return stage.stage_costs(model.spec, recipe.spec, context_bytes, offload=offload)
+def _stage_expressions(
+    model: _Written, recipe: _Written, context_bytes: float, offload: bool, sliced: bool
+) -> dict[str, Any]:
+    return stage.stage_costs(model.spec, recipe.spec, context_bytes, offload=offload, sliced=sliced)
 
 
 @lru_cache(maxsize=256)
 def _stage(
-    model: _Written, recipe: _Written, context_bytes: float, offload: bool, outputs: tuple[str, ...]
+    model: _Written, recipe: _Written, context_bytes: float, offload: bool, outputs: tuple[str, ...], sliced: bool
 ) -> Lowered:
-    expressions = _stage_expressions(model, recipe, context_bytes, offload)
+    expressions = _stage_expressions(model, recipe, context_bytes, offload, sliced)
     return lower({name: expressions[name] for name in outputs or expressions}, _UNBOUND)

@@ -24,8 +24,23 @@ DEFAULT_RECIPE = "megatron"
 DEFAULT_GAP = 0.005
 DEFAULT_TOP_K = 5
 MAX_SEQUENCES = 10**9
-SCHEDULES = ("1f1b", "interleaved", "gpipe")
+SCHEDULES = ("1f1b", "interleaved", "gpipe", "breadth-first", "terapipe", "seq1f1b", "slimpipe")
 """Pipeline schedules that layouts can have."""
+TARGETS = (
+    "any",
+    "megatron",
+    "bridge",
+    "torchtitan",
+    "deepspeed",
+    "accelerate",
+    "trainer",
+    "automodel",
+    "nanotron",
+    "axolotl",
+    "maxtext",
+    "runtime",
+)
+"""What a plan can be for: any open launcher, one of them, or this project's own runtime."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +64,10 @@ class PlanRequest(Spec):
     profile: HardwareProfile
     recipe: FrameworkRecipe
     capacity_bytes: PositiveFloat = Field(description="usable bytes of one GPU")
-    schedule: str | None = Field(None, description="the only pipeline schedule to search, None = all")
+    target: Literal[TARGETS] = Field("any", description="what the plan is to run on")  # type: ignore[valid-type]
+    schedule: str | None = Field(
+        None, description="the only pipeline schedule to search, None = those that the target runs"
+    )
     fixed: Annotated[Mapping[str, NonNegativeInt], AfterValidator(frozen)] = Field(
         {}, description="values that columns of the layouts are held to"
     )
@@ -101,6 +119,7 @@ def build_request(
     global_batch: int | str | None = None,
     global_batch_tokens: str | None = None,
     recipe: str | None = None,
+    target: str = "any",
     schedule: str | None = None,
     gap: float = DEFAULT_GAP,
     time_limit_s: float | None = None,
@@ -118,15 +137,18 @@ def build_request(
     hardware = _hardware(changes, HardwareFlags(gpus, mem, gpu, cluster, nodes, gpus_per_node))
     num_gpus = hardware.cluster.gpus
     workload, workload_notes = _workload(model_spec, num_gpus, seq_len, global_batch, global_batch_tokens)
-    recipe_note = () if recipe else (f"Without --recipe the {DEFAULT_RECIPE} recipe holds.",)
+    _one_of("--target", target, TARGETS)
+    default_recipe = target if target in catalog.names("frameworks") else DEFAULT_RECIPE
+    recipe_note = () if recipe else (f"Without --recipe the {default_recipe} recipe holds.",)
     return PlanRequest(
         model=model_spec,
         cluster=hardware.cluster,
         workload=changes.applied(workload),
         profile=changes.applied(catalog.load_profile(hardware.cluster.gpu.name)),
-        recipe=changes.applied(catalog.load_recipe(recipe or DEFAULT_RECIPE)),
+        recipe=changes.applied(catalog.load_recipe(recipe or default_recipe)),
         capacity_bytes=hardware.capacity_bytes,
-        schedule=_known(schedule),
+        target=target,
+        schedule=_one_of("--schedule", schedule, SCHEDULES),
         gap=gap,
         time_limit_s=time_limit_s,
         top_k=top_k,
@@ -147,13 +169,12 @@ def _profile_notes(gpu: str) -> tuple[str, ...]:
     return () if measured == gpu else (f"No constants are measured on {gpu}: those of {measured} are scaled to it.",)
 
 
-def _known(schedule: str | None) -> str | None:
-    """The schedule as given. Raises RequestError when there is none of this name."""
-    if schedule is not None and schedule not in SCHEDULES:
-        hint = did_you_mean(schedule, SCHEDULES)
-        message = f"--schedule must be one of {', '.join(SCHEDULES)}, got {schedule!r}{hint}"
+def _one_of(flag: str, name: str | None, known: tuple[str, ...]) -> str | None:
+    """The name as given. Raises RequestError when there is none like it."""
+    if name is not None and name not in known:
+        message = f"{flag} must be one of {', '.join(known)}, got {name!r}{did_you_mean(name, known)}"
         raise RequestError(message)
-    return schedule
+    return name
 
 
 def _hardware(changes: Overrides, flags: HardwareFlags) -> Hardware:

@@ -10,7 +10,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-__all__ = ["RULES", "Rule", "legal", "violations"]
+from planner.request import SCHEDULES
+
+__all__ = ["RULES", "Rule", "expressible", "legal", "violations"]
 
 Values = Mapping[str, Any]
 
@@ -52,6 +54,18 @@ def _heads_divide(values: Values) -> Any:
 
 def _batch_divides(values: Values) -> Any:
     return np.mod(values["global_batch"], values["dp"] * values["micro_batch_size"]) == 0
+
+
+def _runs(launcher: str, *names: str) -> Rule:
+    """A launcher runs these pipeline schedules; none: it has no pipelines."""
+    indices = [SCHEDULES.index(name) for name in names]
+    return Rule(
+        f"{launcher}-runs-schedule",
+        "express",
+        launcher,
+        lambda v: np.equal(v["pp"], 1) | np.isin(v["schedule"], indices),
+        lambda v: f"{launcher} runs {', '.join(names) or 'no pipelines'}, got {SCHEDULES[int(v['schedule'])]}",
+    )
 
 
 RULES: tuple[Rule, ...] = (
@@ -119,7 +133,9 @@ RULES: tuple[Rule, ...] = (
         "interleaving-needs-whole-groups",
         "legal",
         "any",
-        lambda v: np.equal(v["vpp"], 1) | (np.mod(v["num_microbatches"], v["pp"]) == 0),
+        lambda v: (
+            np.not_equal(v["schedule"], SCHEDULES.index("interleaved")) | (np.mod(v["num_microbatches"], v["pp"]) == 0)
+        ),
         lambda v: (
             f"num_microbatches must be a multiple of pp ({v['pp']}) for interleaved 1F1B, got {v['num_microbatches']}"
         ),
@@ -138,6 +154,19 @@ RULES: tuple[Rule, ...] = (
         # Each rank holds a head and a tail chunk of the sequence, which TP shards once more.
         lambda v: np.equal(v["cp"], 1) | (np.mod(v["seq_len"], 2 * v["cp"] * v["tp"]) == 0),
         lambda v: f"2*cp*tp must divide seq_len ({v['seq_len']}), got cp {v['cp']}, tp {v['tp']}",
+    ),
+    Rule(
+        "slices-divide-sequence",
+        "legal",
+        "any",
+        lambda v: (
+            np.mod(v["seq_len"], v["slices"] * v["tp"] * np.where(np.equal(v["cp"], 1), 1, 2 * np.asarray(v["cp"])))
+            == 0
+        ),
+        lambda v: (
+            f"slices*tp, and slices*2*cp*tp where cp is above 1, must divide seq_len ({v['seq_len']}), "
+            f"got slices {v['slices']}, tp {v['tp']}, cp {v['cp']}"
+        ),
     ),
     Rule(
         "cp-switches-heads",
@@ -180,6 +209,19 @@ RULES: tuple[Rule, ...] = (
         lambda v: np.equal(v["dp_shard"] * v["dp_replicate"], v["dp"]),
         lambda v: f"dp_shard*dp_replicate must be dp ({v['dp']}), got {v['dp_shard']}*{v['dp_replicate']}",
     ),
+    # Which schedules a launcher runs: as of Megatron-core 0.19, torchtitan 0.3 and AutoModel 0.7 (with the schedules of
+    # torch.distributed.pipelining), DeepSpeed 0.19, nanotron of April 2026, MaxText 0.2.5 (circular pipelines).
+    _runs("megatron", "1f1b", "interleaved"),
+    _runs("bridge", "1f1b", "interleaved"),
+    _runs("torchtitan", "1f1b", "interleaved", "gpipe", "breadth-first"),
+    _runs("automodel", "1f1b", "interleaved", "gpipe", "breadth-first"),
+    _runs("deepspeed", "1f1b"),
+    _runs("nanotron", "1f1b", "gpipe"),
+    _runs("maxtext", "gpipe", "breadth-first"),
+    _runs("accelerate"),
+    _runs("trainer"),
+    _runs("axolotl"),
+    _runs("runtime", *SCHEDULES),
 )
 
 
@@ -188,6 +230,15 @@ def legal(values: Values, *ids: str) -> Any:
     result: Any = True
     for rule in _legal_rules(ids):
         result = np.logical_and(result, rule.holds(values))
+    return result
+
+
+def expressible(values: Values, launcher: str) -> Any:
+    """Boolean column: true where a launcher can express what it is given."""
+    result: Any = True
+    for rule in RULES:
+        if rule.kind == "express" and rule.launcher == launcher:
+            result = np.logical_and(result, rule.holds(values))
     return result
 
 

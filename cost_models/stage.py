@@ -10,6 +10,8 @@ the bounds, the cutting planes and the simulator speak of the same numbers.
 
 from typing import Any
 
+from sympy import sympify
+
 from cost_models import exchange, memory, slicing
 from cost_models import symbols as sym
 from cost_models.blocks import ZERO, Block
@@ -28,7 +30,8 @@ COMMUNICATIONS = ("tensor_parallel", "context_parallel", "expert_parallel")
 def micro_batch_costs(model: ModelSpec, recipe: FrameworkRecipe, *, sliced: bool = False) -> dict[str, Expr]:
     """Seconds of one micro-batch, bytes of one slice of it, in the repeating group of layers and the two ends, by name.
 
-    With `sliced` also what only schedules with several slices ask for.
+    With `sliced` the expressions read the length of a slice, else there is one, the sequence; and it adds what only
+    schedules with several slices ask for.
     """
     parts = chain(model, recipe)
     seconds: dict[str, Expr] = {}
@@ -36,9 +39,11 @@ def micro_batch_costs(model: ModelSpec, recipe: FrameworkRecipe, *, sliced: bool
         seconds |= _unit_seconds(name, unit)
         seconds[f"{name}_recompute_s"] = sum((_recompute_seconds(block) for block in unit.layers), start=ZERO)
         seconds |= slicing.attention_seconds(name, unit) if sliced else {}
-    passes = sym.seq_len / sym.slice_len
-    costs = {name: passes * value for name, value in seconds.items()}
-    return costs | memory.micro_batch_bytes(model, parts, recipe, sliced=sliced)
+    sizes = memory.micro_batch_bytes(model, parts, recipe, sliced=sliced)
+    if sliced:
+        passes = sym.seq_len / sym.slice_len
+        return {name: passes * value for name, value in seconds.items()} | sizes
+    return {name: sympify(cost).xreplace({sym.slice_len: sym.seq_len}) for name, cost in (seconds | sizes).items()}
 
 
 def stage_costs(

@@ -67,7 +67,6 @@ def constants(request: PlanRequest) -> dict[str, float]:
     if mla:
         values |= {name: getattr(mla, name) for name in ("query_rank", "kv_rank", "rope_head_dim")}
         values["value_head_dim"] = mla.value_head_dim
-    values["slice_len"] = values["seq_len"]
     values["quantised"] = float(workload.precision == "fp8")
     return values
 

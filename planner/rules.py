@@ -52,6 +52,11 @@ def _heads_divide(values: Values) -> Any:
     return (np.mod(kv_heads, tp) == 0) | (np.mod(tp, kv_heads) == 0)
 
 
+def _shards(values: Values) -> Any:
+    """Equal parts that ranks cut a sequence into: a head and a tail chunk each of cp ranks, sharded over tp."""
+    return values["tp"] * np.where(np.equal(values["cp"], 1), 1, 2 * np.asarray(values["cp"]))
+
+
 def _batch_divides(values: Values) -> Any:
     return np.mod(values["global_batch"], values["dp"] * values["micro_batch_size"]) == 0
 
@@ -159,13 +164,10 @@ RULES: tuple[Rule, ...] = (
         "slices-divide-sequence",
         "legal",
         "any",
+        lambda v: np.equal(v["slices"], 1) | (np.mod(v["seq_len"], v["slices"] * _shards(v)) == 0),
         lambda v: (
-            np.mod(v["seq_len"], v["slices"] * v["tp"] * np.where(np.equal(v["cp"], 1), 1, 2 * np.asarray(v["cp"])))
-            == 0
-        ),
-        lambda v: (
-            f"slices*tp, and slices*2*cp*tp where cp is above 1, must divide seq_len ({v['seq_len']}), "
-            f"got slices {v['slices']}, tp {v['tp']}, cp {v['cp']}"
+            f"slices*{_shards(v)} (tp, times 2*cp where cp is above 1) must divide seq_len ({v['seq_len']}), "
+            f"got slices {v['slices']}"
         ),
     ),
     Rule(

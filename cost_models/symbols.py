@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from sympy import Symbol
 
+from cost_models.vocabulary import RECOMPUTE_MODULES, recompute_flag
+
 __all__ = ["HELD", "MEANINGS", "OFFLOADS", "PARTS", "RECOMPUTE_FLAGS", "Meaning"]
 
 
@@ -57,6 +59,7 @@ shared_ffn = _size("shared_ffn", "elements", "inner width of all shared experts 
 seq_len = _size("seq_len", "tokens", "sequence length")
 slice_len = _size("slice_len", "tokens", "tokens of a sequence in one pass: all of them, or a slice")
 slices = _size("slices", "slices", "passes that a micro-batch takes through a layer")
+quantised = _flag("quantised", "operands of matrix products are cast to one byte (fp8)")
 micro_batch_size = _size("micro_batch_size", "sequences", "sequences in a micro-batch")
 expert_imbalance = _size("expert_imbalance", "1", "tokens of the fullest expert rank over the mean")
 document_mask_imbalance = _size("document_mask_imbalance", "1", "attention of the slowest context rank over the mean")
@@ -82,24 +85,8 @@ world = _size("world", "ranks", "ranks of the job")
 communicators = _count("communicators", "communicators", "process groups with more than one rank")
 
 # recompute set, as flags
-recompute_norm = _flag("recompute_norm", "norm outputs are recomputed")
-recompute_activation = _flag("recompute_activation", "the activation's output is recomputed")
-recompute_core_attention = _flag("recompute_core_attention", "the attention scores are recomputed")
-recompute_mla_up_proj = _flag("recompute_mla_up_proj", "the up projections of latent attention are recomputed")
-recompute_mlp = _flag("recompute_mlp", "the MLP is recomputed")
-recompute_moe = _flag("recompute_moe", "router, dispatch and routed experts are recomputed")
-recompute_shared_experts = _flag("recompute_shared_experts", "the shared experts are recomputed")
-recompute_full = _flag("recompute_full", "the whole layer is recomputed from its input")
-RECOMPUTE_FLAGS = {
-    "norm": recompute_norm,
-    "activation": recompute_activation,
-    "core_attention": recompute_core_attention,
-    "mla_up_proj": recompute_mla_up_proj,
-    "mlp": recompute_mlp,
-    "moe": recompute_moe,
-    "shared_experts": recompute_shared_experts,
-    "full": recompute_full,
-}
+RECOMPUTE_FLAGS = {module: _flag(recompute_flag(module), text) for module, text in RECOMPUTE_MODULES.items()}
+recompute_full = RECOMPUTE_FLAGS["full"]
 
 # stage: what one pipeline rank (or one chunk of it) holds
 layers = _count("layers", "layers", "repeating groups of layers held (a group is one layer in most models)")
@@ -161,6 +148,7 @@ _part("shared_parameters", "elements", "parameters that embedding and head share
 _part("layer_restored_bytes", "bytes", "what recomputing brings back of a layer")
 _part("layer_workspace_bytes", "bytes", "what the backward through a layer needs beside what is kept")
 _part("layer_kv_bytes", "bytes", "keys and values of one slice in a layer")
+_part("largest_matrix", "elements", "parameters of the largest dense operator of a layer on one rank")
 _part("logits_bytes", "bytes", "logits of one micro-batch at the peak of the loss")
 _part("boundary_bytes", "bytes", "sent across a pipeline boundary, one micro-batch, one direction")
 _part("gradient_norm_reduce_s", "s", "reducing the gradient norm over all ranks")

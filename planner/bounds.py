@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cost_models.slicing import ATTENTION
 from planner.layout_costs import LayoutCosts
 from planner.options import FULL, Rows, fitting, kv_gradient_layers, stage_rows, with_recompute, with_zero_modes
-from planner.predict import MICRO_BATCH_OUTPUTS, CostModel, unit_seconds
+from planner.predict import ATTENTION_OUTPUTS, MICRO_BATCH_OUTPUTS, CostModel, unit_seconds
 from planner.request import PlanRequest
 from planner.space import (
     OFFLOADS,
@@ -142,7 +141,7 @@ def _weighted_seconds(costs: LayoutCosts, options: Rows) -> tuple[Array, Array]:
     slices = costs.layouts["slices"][layout]
     passing = sum(options[f"first_chunk_{name}"] for name in MICRO_BATCH_OUTPUTS) / slices
     # The first slice does so much less of the attention that grows (see `attention_excess`).
-    passing -= sum(options[name] for name in ATTENTION if name in options) * (slices - 1) / slices**2
+    passing -= sum(options[name] for name in ATTENTION_OUTPUTS if name in options) * (slices - 1) / slices**2
     entry = (options["position"] == 0) * (options["first_s"] + options["last_s"])
     weighted = (decay / turns[layout] * work + (1.0 - decay) * passing) / shared[layout] + entry
     return weighted, costs.unit_s["layer"] / (turns * shared)

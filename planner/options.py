@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 from cost_models import schedules
 from cost_models.schedules.live import live_histories
 from cost_models.schedules.slimpipe_memory import kv_gradient_chunk_slices
-from cost_models.slicing import ATTENTION
 from planner.layout_costs import LayoutCosts
 from planner.offload import kept_on_device, offloaded
-from planner.predict import MICRO_BATCH_OUTPUTS, CostModel
+from planner.predict import ATTENTION_OUTPUTS, MICRO_BATCH_OUTPUTS, CostModel
 from planner.space import RECOMPUTE_SETS, SCHEDULES, ZERO_MODES, chunk_layers, take
 from solver.pareto import front
 
@@ -306,8 +305,8 @@ def _fastest_sets(candidates: Mapping[str, NDArray[Any]]) -> NDArray[np.int64]:
     seconds = candidates["forward_s"] + candidates["input_grad_s"] + candidates["weight_grad_s"]
     apart = (candidates["recompute"] == FULL) & (candidates["wide_chunks"] > 0)
     group = 2 * candidates["origin"] + apart
-    if ATTENTION[1] in candidates:  # sets that differ in attention are not compared by their sums
-        grows = candidates[ATTENTION[1]] > 0
+    if ATTENTION_OUTPUTS[1] in candidates:  # sets that differ in attention are not compared by their sums
+        grows = candidates[ATTENTION_OUTPUTS[1]] > 0
         group = np.where(grows, 2 * (candidates["origin"].max(initial=0) + 1) + np.arange(len(group)), group)
     order = np.lexsort((candidates["recompute"], seconds, group))
     group = group[order]
@@ -346,7 +345,7 @@ def _non_dominated(options: Rows) -> Rows:
     chunks = [f"{kind}_chunk_{name}" for kind in ("first", "plain", "last") for name in ("forward_s", "input_grad_s")]
     seconds = [options[name] for name in (*chunks, "first_s", "last_s", "global_s")]
     # More attention in as long a pass makes late slices longer, less makes early ones longer: only equals are compared.
-    seconds += [sign * options[name] for name in ATTENTION if name in options for sign in (1, -1)]
+    seconds += [sign * options[name] for name in ATTENTION_OUTPUTS if name in options for sign in (1, -1)]
     options = take(options, front(np.column_stack(seconds), group))
     preference = (options["zero"], options["recompute_layers"], options["layers"], options["position"])
     return take(options, np.lexsort((*preference, options["layout"])))

@@ -14,10 +14,9 @@ from cost_models.schedules.critical_path import critical_path
 from cost_models.schedules.simulate import simulate
 from cost_models.schedules.table import ActionTable
 from cost_models.schedules.times import StageTimes
-from cost_models.slicing import ATTENTION
 from planner.layout_costs import LayoutCosts
 from planner.options import Rows, chunk_rows
-from planner.predict import MICRO_BATCH_OUTPUTS, CostModel
+from planner.predict import ATTENTION_OUTPUTS, MICRO_BATCH_OUTPUTS, CostModel
 from planner.space import SCHEDULES, take, units
 from solver.assignment import AssignmentProblem, Path
 from solver.chain import ChainProblem
@@ -77,7 +76,7 @@ class Pipeline:
         """
         vpp = self.layout["vpp"]
         if vpp == 1:
-            names = (*MICRO_BATCH_OUTPUTS, *(name for name in ATTENTION if name in self.options))
+            names = (*MICRO_BATCH_OUTPUTS, *(name for name in ATTENTION_OUTPUTS if name in self.options))
             return {name: self.options[name][:, None] for name in names}
         repeated = {name: np.repeat(column, vpp) for name, column in self.options.items()}
         rows = chunk_rows(repeated, np.tile(np.arange(vpp), len(self.options["layers"])))
@@ -121,7 +120,7 @@ class Pipeline:
             first_s=self.options["first_s"][rows],
             last_s=self.options["last_s"][rows],
             hop_s=self.hop_s[position],
-            **{name: self.chunk_s[name][rows] for name in ATTENTION if name in self.chunk_s},
+            **{name: self.chunk_s[name][rows] for name in ATTENTION_OUTPUTS if name in self.chunk_s},
         )
 
     @cached_property

@@ -75,8 +75,8 @@ USUAL_SCHEDULES = ("1f1b", "interleaved", "gpipe")
 SLICE_FACTORS = (1, 2, 4, 8)
 LEAST_SLICE_TOKENS = 1024
 SLICES_NEED = (
-    f"sequences are cut into slices of at least {LEAST_SLICE_TOKENS:,} tokens; slimpipe also needs a model whose layers "
-    "are all in the repeating pattern, without multi-token prediction"
+    f"sequences are cut into slices of at least {LEAST_SLICE_TOKENS:,} tokens; slimpipe also needs a model whose "
+    "layers are all in the repeating pattern, without multi-token prediction"
 )
 
 # Per stage: how states are sharded, in order of preference at equal cost. Columns as the cost symbols name them.

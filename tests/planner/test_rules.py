@@ -142,7 +142,7 @@ def test_embedding_and_head_may_have_chunks_of_their_own(vpp: int, pp: int, fine
     ],
 )
 def test_what_a_rule_lets_through(rule: str, change: dict[str, Any]) -> None:
-    """No context parallelism, no slices, schedules without groups, a ring, experts over a stage, a part-filled domain."""
+    """No context parallelism, no slices, no groups, a ring, experts over all ranks of a stage, a part-filled domain."""
     assert legal({**GOOD, **change}, rule)
     assert violations({**GOOD, **change}, rule) == []
 

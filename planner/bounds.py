@@ -14,10 +14,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.layout_costs import LayoutCosts
-from planner.options import FULL, Rows, fitting, stage_rows, with_recompute, with_zero_modes
-from planner.predict import MICRO_BATCH_OUTPUTS, CostModel, unit_seconds
+from planner.options import FULL, Rows, fitting, kv_gradient_layers, stage_rows, with_recompute, with_zero_modes
+from planner.predict import ATTENTION_OUTPUTS, MICRO_BATCH_OUTPUTS, CostModel, unit_seconds
 from planner.request import PlanRequest
-from planner.space import OFFLOADS, ZERO_MODES, Columns, context_forms, divisors, expert_forms, sequence_parallel, units
+from planner.space import (
+    OFFLOADS,
+    ZERO_MODES,
+    Columns,
+    context_forms,
+    divisors,
+    every_slice_count,
+    expert_forms,
+    is_sliced,
+    sequence_parallel,
+    units,
+)
 
 __all__ = [
     "even_budget_s",
@@ -54,7 +65,7 @@ def _least_per_sequence_s(model: CostModel, pairs: NDArray[np.int64]) -> Array:
     forms = [_forms(model.request, tp, cp) for tp, cp in pairs.tolist()]
     pair = np.repeat(np.arange(len(pairs)), [len(form) for form in forms])
     columns = np.concatenate(forms).T
-    layouts = dict(zip(("cp_heads", "cp_ring", "ep", "etp", "micro_batch_size"), columns, strict=True))
+    layouts = dict(zip(("cp_heads", "cp_ring", "ep", "etp", "slices", "micro_batch_size"), columns, strict=True))
     layouts |= {"tp": pairs[pair, 0], "cp": pairs[pair, 1]}
     layouts["sequence_parallel"] = (layouts["tp"] > 1) * int(sequence_parallel(model.request))
     total = total_s(model, unit_seconds(model.micro_batch(layouts))) / layouts["micro_batch_size"]
@@ -62,12 +73,15 @@ def _least_per_sequence_s(model: CostModel, pairs: NDArray[np.int64]) -> Array:
 
 
 def _forms(request: PlanRequest, tp: int, cp: int) -> NDArray[np.int64]:
-    """int[forms, 5] every (cp_heads, cp_ring, ep, etp, micro_batch_size) that some mesh of these degrees allows."""
+    """int[forms, 6] every (cp_heads, cp_ring, ep, etp, slices, micro_batch_size) of some mesh of these degrees."""
     batch = request.workload.global_batch
     ranks = [tp * cp * dp for dp in divisors(batch, max(request.cluster.gpus // (tp * cp), 1)).tolist()]
     experts = sorted({form for count in ranks for form in expert_forms(request, tp, count)})
-    ways = itertools.product(context_forms(request, tp, cp), experts, divisors(batch, batch).tolist())
-    return np.array([(*context, *expert, size) for context, expert, size in ways], dtype=np.int64)
+    cuts = [(1, size) for size in divisors(batch, batch).tolist()]
+    if is_sliced(request):
+        cuts += [(slices, 1) for slices in every_slice_count(request, tp, cp)]
+    ways = itertools.product(context_forms(request, tp, cp), experts, cuts)
+    return np.array([(*context, *expert, *cut) for context, expert, cut in ways], dtype=np.int64)
 
 
 def layout_bounds(model: CostModel, costs: LayoutCosts) -> tuple[Array, Array]:
@@ -79,11 +93,20 @@ def layout_bounds(model: CostModel, costs: LayoutCosts) -> tuple[Array, Array]:
 def span_bounds(model: CostModel, layouts: Mapping[str, NDArray[Any]], unit_s: Mapping[str, Array]) -> Array:
     """Lower bounds of each layout's step without its global part, seconds, from its `unit_seconds`."""
     total = total_s(model, unit_s)
-    m, p, v = (layouts[name].astype(np.float64) for name in ("num_microbatches", "pp", "vpp"))
-    shared = 1.0 - (1.0 - 1.0 / (m * v)) ** p
-    # A rank's first chunk can be a layer short of its even share of the rank's layers.
-    short = (p - 1.0) * (v - 1.0) / v * unit_s["layer"]
-    return np.asarray(np.maximum(total / (v * shared) - short, m * total / p))
+    m, p, v, n = (layouts[name].astype(np.float64) for name in ("num_microbatches", "pp", "vpp", "slices"))
+    turns, shared = _shared(layouts)
+    # A rank's first chunk can be a layer short of its even share of the rank's layers, and lacks its share of the head.
+    short = (p - 1.0) / n * ((v - 1.0) / v * unit_s["layer"] + layouts["spread"] * unit_s["head"] / (p * v))
+    # The first slice passes sooner than the others where attention grows: what it skips is not known here.
+    even = (n == 1.0) | (layouts["spread"] > 0)
+    return np.asarray(np.maximum(np.where(even, total / (turns * shared) - short, 0.0), m * total / p))
+
+
+def _shared(layouts: Mapping[str, NDArray[Any]]) -> tuple[Array, Array]:
+    """How often a rank takes turns with a micro-batch, and `1 - q^p` for `q = 1 - 1/(m turns)`, of each layout."""
+    m, p = (layouts[name].astype(np.float64) for name in ("num_microbatches", "pp"))
+    turns = (layouts["vpp"] * layouts["slices"]).astype(np.float64)
+    return turns, 1.0 - (1.0 - 1.0 / (m * turns)) ** p
 
 
 def option_bounds(model: CostModel, costs: LayoutCosts, options: Rows) -> Array:
@@ -111,15 +134,18 @@ def option_bounds(model: CostModel, costs: LayoutCosts, options: Rows) -> Array:
 
 def _weighted_seconds(costs: LayoutCosts, options: Rows) -> tuple[Array, Array]:
     """Share of each option in the weighted paths, and what a layer without recompute adds to them at any stage."""
-    m, p, v = (costs.layouts[name].astype(np.float64) for name in ("num_microbatches", "pp", "vpp"))
+    m = costs.layouts["num_microbatches"].astype(np.float64)
+    turns, shared = _shared(costs.layouts)
     layout, behind = options["layout"], costs.layouts["pp"][options["layout"]] - 1 - options["position"]
-    shared = 1.0 - (1.0 - 1.0 / (m * v)) ** p
-    decay = (1.0 - 1.0 / (m * v))[layout] ** behind
+    decay = (1.0 - 1.0 / (m * turns))[layout] ** behind
     work = sum(options[name] for name in MICRO_BATCH_OUTPUTS)
-    passing = sum(options[f"first_chunk_{name}"] for name in MICRO_BATCH_OUTPUTS)
+    slices = costs.layouts["slices"][layout]
+    passing = sum(options[f"first_chunk_{name}"] for name in MICRO_BATCH_OUTPUTS) / slices
+    # The first slice does so much less of the attention that grows (see `attention_excess`).
+    passing -= sum(options[name] for name in ATTENTION_OUTPUTS if name in options) * (slices - 1) / slices**2
     entry = (options["position"] == 0) * (options["first_s"] + options["last_s"])
-    weighted = (decay / v[layout] * work + (1.0 - decay) * passing) / shared[layout] + entry
-    return weighted, costs.unit_s["layer"] / (v * shared)
+    weighted = (decay / turns[layout] * work + (1.0 - decay) * passing) / shared[layout] + entry
+    return weighted, costs.unit_s["layer"] / (turns * shared)
 
 
 def _starts(*columns: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -180,9 +206,12 @@ def window(
     exists = position < p
     extra = np.where(position == 0, unit_s["embedding"][:, None], 0.0)
     extra = extra + np.where(position == p - 1, unit_s["head"][:, None], 0.0)
+    spread = layouts["spread"][:, None] > 0
+    extra = np.where(spread, (unit_s["embedding"] + unit_s["head"])[:, None] / p, extra)
     allowed = (budget_s / layouts["num_microbatches"])[:, None]
     room = np.floor((allowed - extra) / unit_s["layer"][:, None] * (1.0 + 1e-12))
     least = _fewest_layers(layouts["vpp"][:, None], position, p)
+    least = np.where(spread, layouts["vpp"][:, None], least)
     # With a layer at least in every other place, no stage can hold more than the rest.
     spare = layers - np.where(exists, least, 0).sum(axis=1, keepdims=True) + least
     upper = np.where(exists, np.minimum(room, spare), 0).astype(np.int64)
@@ -247,4 +276,9 @@ def _even_stage(model: CostModel, layouts: Mapping[str, NDArray[Any]]) -> dict[s
     rows = stage_rows(layouts, {"layout": np.arange(count), "position": p - 1, "layers": layers})
     alone = (p == 1).astype(np.int64)
     ends = {name: rows[name] * alone for name in ("has_embedding", "has_head", "live_embedding", "live_head")}
-    return {**rows, **ends, "live_wide": 0 * layers, "live_layers": rows["live_total"] * rows["chunk_layers"]}
+    narrow = {
+        "live_wide": 0 * layers,
+        "live_layers": rows["live_total"] * rows["chunk_layers"],
+        "kv_gradient_layers": kv_gradient_layers(layouts, rows["layout"], rows["chunk_layers"]),
+    }
+    return {**rows, **ends, **narrow}

@@ -91,7 +91,8 @@ def _parallelism(search: Search, candidate: Candidate) -> Parallelism:
         sequence_parallel=bool(layout["sequence_parallel"]),
         rank_order=RANK_ORDERS[layout["rank_order"]],
         schedule=candidate.pipeline.schedule,
-        group_size=layout["pp"] if candidate.pipeline.schedule == "interleaved" else 0,
+        group_size=layout["group_size"],
+        slices=layout["slices"],
         gpus_used=layout["world"],
         gpus_idle=search.request.cluster.gpus - layout["world"],
     )
@@ -122,8 +123,9 @@ def _stage(
             Chunk(first_layer=int(first), layers=int(layers)) for first, layers in zip(first_layer, sizes, strict=True)
         ),
         layers=int(sizes.sum()),
-        has_embedding=bool(chosen["has_embedding"][rank]),
-        has_head=bool(chosen["has_head"][rank]),
+        # Where pipeline ranks share out the ends, the first and the last lead.
+        has_embedding=bool(chosen["has_embedding"][rank] and rank == 0),
+        has_head=bool(chosen["has_head"][rank] and rank == len(chosen["position"]) - 1),
         zero_stage=int(ZERO_MODES["zero_stage"][zero]),
         reshard_after_forward=bool(ZERO_MODES["reshard"][zero]),
         recompute=_recompute(model, chosen, rank),

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from cost_models.schedules import SLICED
 from cost_models.specs import catalog
 from cost_models.specs.model import ModelSpec
 from cost_models.specs.profile import HardwareProfile
@@ -80,7 +81,8 @@ def planned(document: PlanDocument, profile: HardwareProfile | None = None) -> C
     Raises RequestError when its chunks are not split as `space.chunk_layers` does.
     """
     offload = any(any(stage.offload.model_dump().values()) for stage in document.stages)
-    model = CostModel(request_of(document, profile), offload=offload)
+    sliced = document.parallelism.schedule in SLICED
+    model = CostModel(request_of(document, profile), offload=offload, sliced=sliced)
     stages = [_fixed_stage(model, document, rank) for rank in range(len(document.stages))]
     return fixed_candidate(model, layout_of(document.parallelism), stages)
 

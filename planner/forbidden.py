@@ -62,6 +62,7 @@ def _completions(request: PlanRequest, plan: Mapping[str, int]) -> Iterator[dict
                 "dp_shard": fixed.get("dp_shard", max(dp // replicas, 1)),
                 "micro_batch_size": size,
                 "num_microbatches": count,
+                "slices": 1,
             }
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cost_models.schedules import SLICED
 from cost_models.specs.units import format_bytes
 from planner import rules, space
 from planner.document import MEMORY_CAUSES
@@ -21,6 +22,7 @@ from planner.space import SCHEDULES, ZERO_MODES, Columns, take, units
 __all__ = ["explain_infeasible", "nearest"]
 
 LARGEST_CAUSES = 4
+KEEP_LEAST = ("1f1b", "seq1f1b", "slimpipe")
 DEGREES = ("tp", "pp", "vpp", "dp", "micro_batch_size")
 PIPELINE_RULES = ("degrees-multiply", "stages-have-layers", "batch-divides", "interleaving-needs-whole-groups")
 
@@ -49,7 +51,8 @@ def explain_infeasible(search: Search) -> InfeasibleError:
 
 def _nothing_legal(request: PlanRequest) -> InfeasibleError:
     """The error that tells which rules the smallest pipeline of the schedule asked for breaks; any job can run 1f1b."""
-    smallest = {"tp": 1, "cp": 1, "pp": 2, "vpp": 2 if request.schedule == "interleaved" else 1, "dp": 1}
+    chunks = 2 if request.schedule in ("interleaved", "breadth-first") else 1
+    smallest = {"tp": 1, "cp": 1, "pp": 2, "vpp": chunks, "dp": 1}
     batch = request.workload.global_batch
     others = {
         "gpus": request.cluster.gpus,
@@ -57,6 +60,7 @@ def _nothing_legal(request: PlanRequest) -> InfeasibleError:
         "global_batch": batch,
         "micro_batch_size": 1,
         "num_microbatches": batch,
+        "schedule": SCHEDULES.index(request.schedule or "1f1b"),
     }
     broken = [message for _, message in rules.violations({**smallest, **others}, *PIPELINE_RULES)]
     degrees = ", ".join(f"{name} {value}" for name, value in smallest.items() if name in DEGREES)
@@ -64,13 +68,14 @@ def _nothing_legal(request: PlanRequest) -> InfeasibleError:
     return InfeasibleError(
         f"no layout of {gpus} is legal for the {request.schedule} schedule",
         *(f"its smallest pipeline is {degrees}: {message}" for message in broken),
+        *((space.SLICES_NEED,) if request.schedule in SLICED else ()),
     )
 
 
 def _least_demanding(layouts: Columns) -> NDArray[np.bool_]:
-    """Layouts among which the least demanding one is: interleaving, GPipe and larger micro-batches only keep more."""
+    """Layouts among which the least demanding one is: other schedules and larger micro-batches only keep more."""
     smallest = layouts["micro_batch_size"] == 1
-    plain = layouts["schedule"] == SCHEDULES.index("1f1b")
+    plain = np.isin(layouts["schedule"], [SCHEDULES.index(name) for name in KEEP_LEAST])
     chosen = smallest & plain
     return chosen if chosen.any() else np.ones_like(smallest)
 

@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 
 from cost_models import schedules
 from cost_models.schedules.live import live_histories
+from cost_models.schedules.slimpipe_memory import kv_gradient_chunk_slices
 from planner.capability import can_express, without_the_inexpressible
 from planner.layout_costs import LayoutCosts
 from planner.offload import kept_on_device, offloaded
-from planner.predict import MICRO_BATCH_OUTPUTS, CostModel
+from planner.predict import ATTENTION_OUTPUTS, MICRO_BATCH_OUTPUTS, CostModel
 from planner.space import RECOMPUTE_SETS, SCHEDULES, ZERO_MODES, chunk_layers, take
 from solver.pareto import front
 
@@ -46,13 +47,17 @@ MARGIN = 0.06
 FULL = RECOMPUTE_SETS.index(("full",))
 # Live counts settle once the pipeline is full: more micro-batches than this many times pp change nothing.
 SETTLED = 3
+# What an action table is made from.
+TABLE_FIELDS = ("schedule", "pp", "vpp", "num_microbatches", "slices", "group_size")
+# These keep every micro-batch.
+ALL_FORWARDS_FIRST = ("gpipe", "breadth-first", "terapipe")
 
 Rows = dict[str, NDArray[Any]]
 
 
 @dataclass(frozen=True)
 class Live:
-    """Micro-batches alive at the peak of each rank of a schedule, read off its action table.
+    """Micro-batches, or slices of them, alive at the peak of each rank of a schedule, read off its action table.
 
     `total[p]` counts all chunks together; `wide[p, r]` those of the chunks that are a layer wider when the rank's
     layers leave remainder r over its chunks; `first[p]` and `last[p]` those of the first and the last chunk.
@@ -64,15 +69,19 @@ class Live:
     last: NDArray[np.int64]
 
 
-def live_counts(schedule: str, pp: int, vpp: int, num_microbatches: int) -> Live:
-    """Live counts of a schedule. GPipe keeps every micro-batch; the others stop growing once the pipeline is full."""
-    settled = num_microbatches if schedule == "gpipe" else min(num_microbatches, SETTLED * pp)
-    return _live_counts(schedule, pp, vpp, settled)
+def live_counts(schedule: str, pp: int, vpp: int, num_microbatches: int, slices: int = 1, group_size: int = 0) -> Live:
+    """Live counts of a schedule; with slices they count these. They stop growing once the pipeline is full."""
+    if schedule in ALL_FORWARDS_FIRST:
+        units = num_microbatches * slices
+        every, ones = np.full(pp, units * vpp), np.ones((pp, 1), dtype=np.int64)
+        return Live(every, units * np.arange(vpp) * ones, every // vpp, every // vpp)
+    settled = SETTLED * pp if slices == 1 else -(-SETTLED * pp // slices) + 1
+    return _live_counts(schedule, pp, vpp, min(num_microbatches, settled), slices, group_size or None)
 
 
 @lru_cache(maxsize=4096)
-def _live_counts(schedule: str, pp: int, vpp: int, num_microbatches: int) -> Live:
-    table = schedules.actions(schedule, pp, vpp, num_microbatches)
+def _live_counts(schedule: str, pp: int, vpp: int, num_microbatches: int, slices: int, group_size: int | None) -> Live:
+    table = schedules.actions(schedule, pp, vpp, num_microbatches, slices=slices, group_size=group_size)
     histories = live_histories(table)
     running = np.cumsum(histories, axis=2)
     every = running[..., -1]
@@ -102,18 +111,20 @@ def stage_rows(layouts: Mapping[str, NDArray[Any]], rows: Rows) -> Rows:
     layout, position, layers = rows["layout"], rows["position"], rows["layers"]
     vpp = layouts["vpp"][layout]
     base, extra = np.divmod(layers, vpp)
-    key = np.column_stack([layouts[name] for name in ("schedule", "pp", "vpp", "num_microbatches")])
+    key = np.column_stack([layouts[name] for name in TABLE_FIELDS])
     kinds, inverse = np.unique(key, axis=0, return_inverse=True)
     kind = inverse.reshape(-1)[layout]
     columns = {name: np.empty(len(layout), dtype=np.int64) for name in ("total", "wide", "first", "last")}
-    for index, (schedule, pp, v, m) in enumerate(kinds.tolist()):
+    for index, (schedule, *cut) in enumerate(kinds.tolist()):
         mine = np.flatnonzero(kind == index)
-        live = live_counts(SCHEDULES[schedule], pp, v, m)
+        live = live_counts(SCHEDULES[schedule], *cut)
         at = position[mine]
         columns["total"][mine], columns["wide"][mine] = live.total[at], live.wide[at, extra[mine]]
         columns["first"][mine], columns["last"][mine] = live.first[at], live.last[at]
-    has_embedding = (position == 0).astype(np.int64)
-    has_head = (position == layouts["pp"][layout] - 1).astype(np.int64)
+        if SCHEDULES[schedule] == "slimpipe":  # every rank waits with its share of the head for the last one
+            columns["last"][mine] = live.last[-1]
+    last_rank = (position == layouts["pp"][layout] - 1).astype(np.int64)
+    has_embedding, has_head = _ends(layouts, layout, position == 0, last_rank)
     return {
         **rows,
         "vpp": vpp,
@@ -125,8 +136,31 @@ def stage_rows(layouts: Mapping[str, NDArray[Any]], rows: Rows) -> Rows:
         "has_embedding": has_embedding,
         "has_head": has_head,
         "live_embedding": columns["first"] * has_embedding,
-        "live_head": columns["last"] * has_head,
+        "live_head": columns["last"] * (has_head > 0),
+        "last_rank": last_rank * (layouts["pp"][layout] > 1),
+        "kv_gradient_layers": kv_gradient_layers(layouts, layout, base + (extra > 0)),
     }
+
+
+def _ends(
+    layouts: Mapping[str, NDArray[Any]], layout: NDArray[np.int64], first_rank: NDArray[Any], last_rank: NDArray[Any]
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """What rows hold of the embedding and of the head: one rank all of it, or every rank a share where it is spread."""
+    spread = layouts["spread"][layout] > 0
+    ends = first_rank.astype(np.int64), last_rank
+    if not spread.any():
+        return ends
+    share = 1.0 / layouts["pp"][layout]
+    embedding, head = (np.where(spread, share, held) for held in ends)
+    return embedding, head
+
+
+def kv_gradient_layers(
+    layouts: Mapping[str, NDArray[Any]], layout: NDArray[np.int64], chunk_layers: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Slices of layers whose keys and values have gradients to add up, for rows with so many layers a chunk."""
+    cut = (layouts[name][layout] for name in ("vpp", "slices", "pp"))
+    return np.asarray(kv_gradient_chunk_slices(*cut) * chunk_layers)
 
 
 def with_recompute(rows: Rows, recompute: int | NDArray[np.int64], per_chunk: NDArray[np.int64]) -> Rows:
@@ -259,7 +293,7 @@ def fewest_layers_in_full(
 
 def chunk_rows(rows: Rows, chunk: NDArray[np.int64]) -> Rows:
     """The rows of chunk number `chunk` of each stage row, for the cost of that chunk alone."""
-    ends_model = (rows["has_head"] > 0) & (rows["has_embedding"] == 0)
+    ends_model = rows["last_rank"] > 0
     layers = chunk_layers(rows["layers"], rows["vpp"], chunk, ends_model)
     return {
         **rows,
@@ -278,6 +312,9 @@ def _fastest_sets(candidates: Mapping[str, NDArray[Any]]) -> NDArray[np.int64]:
     seconds = candidates["forward_s"] + candidates["input_grad_s"] + candidates["weight_grad_s"]
     apart = (candidates["recompute"] == FULL) & (candidates["wide_chunks"] > 0)
     group = 2 * candidates["origin"] + apart
+    if ATTENTION_OUTPUTS[1] in candidates:  # sets that differ in attention are not compared by their sums
+        grows = candidates[ATTENTION_OUTPUTS[1]] > 0
+        group = np.where(grows, 2 * (candidates["origin"].max(initial=0) + 1) + np.arange(len(group)), group)
     order = np.lexsort((candidates["recompute"], seconds, group))
     group = group[order]
     first = np.ones(len(order), dtype=bool)
@@ -293,7 +330,7 @@ def chunk_seconds(model: CostModel, costs: LayoutCosts, candidates: Rows) -> Row
     """
     several = np.flatnonzero(candidates["vpp"] > 1)
     rows = take(candidates, several)
-    ends_model = (rows["has_head"] > 0) & (rows["has_embedding"] == 0)
+    ends_model = rows["last_rank"] > 0
     last = rows["vpp"] - 1
     columns: Rows = {}
     for kind, chunk in (("first", 0 * last), ("plain", np.where(ends_model, last - 1, 1)), ("last", last)):
@@ -313,7 +350,9 @@ def _non_dominated(options: Rows) -> Rows:
     group = (options["layout"] * (int(options["position"].max()) + 1) + options["position"]) * most + options["layers"]
     # Weight gradients neither recompute nor exchange: they are equal in a group.
     chunks = [f"{kind}_chunk_{name}" for kind in ("first", "plain", "last") for name in ("forward_s", "input_grad_s")]
-    kept = front(np.column_stack([options[name] for name in (*chunks, "first_s", "last_s", "global_s")]), group)
-    options = take(options, kept)
+    seconds = [options[name] for name in (*chunks, "first_s", "last_s", "global_s")]
+    # More attention in as long a pass makes late slices longer, less makes early ones longer: only equals are compared.
+    seconds += [sign * options[name] for name in ATTENTION_OUTPUTS if name in options for sign in (1, -1)]
+    options = take(options, front(np.column_stack(seconds), group))
     preference = (options["zero"], options["recompute_layers"], options["layers"], options["position"])
     return take(options, np.lexsort((*preference, options["layout"])))

@@ -24,7 +24,7 @@ DEFAULT_RECIPE = "megatron"
 DEFAULT_GAP = 0.005
 DEFAULT_TOP_K = 5
 MAX_SEQUENCES = 10**9
-SCHEDULES = ("1f1b", "interleaved", "gpipe")
+SCHEDULES = ("1f1b", "interleaved", "gpipe", "breadth-first", "terapipe", "seq1f1b", "slimpipe")
 """Pipeline schedules that layouts can have."""
 TARGETS = (
     "any",
@@ -65,7 +65,9 @@ class PlanRequest(Spec):
     recipe: FrameworkRecipe
     capacity_bytes: PositiveFloat = Field(description="usable bytes of one GPU")
     target: Literal[TARGETS] = Field("any", description="what the plan is to run on")  # type: ignore[valid-type]
-    schedule: str | None = Field(None, description="the only pipeline schedule to search, None = all")
+    schedule: str | None = Field(
+        None, description="the only pipeline schedule to search, None = those that the target runs"
+    )
     fixed: Annotated[Mapping[str, NonNegativeInt], AfterValidator(frozen)] = Field(
         {}, description="values that columns of the layouts are held to"
     )

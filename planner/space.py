@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cost_models.schedules import SLICED
 from cost_models.specs.cluster import ClusterSpec
 from cost_models.specs.model import ModelSpec
 from planner import rules
@@ -27,12 +28,17 @@ __all__ = [
     "context_type",
     "divisors",
     "expert_forms",
+    "ends_can_spread",
+    "every_slice_count",
     "first_of_each",
+    "is_sliced",
     "known_values",
     "layouts",
     "meshes",
     "one_factor_away",
+    "searched_schedules",
     "sequence_parallel",
+    "slice_counts",
     "take",
     "units",
 ]
@@ -58,6 +64,19 @@ LAYOUT_FIELDS = (
     "micro_batch_size",
     "num_microbatches",
     "schedule",
+    "slices",
+    "group_size",
+)
+
+# Schedules that are searched unless a target or a schedule is named.
+USUAL_SCHEDULES = ("1f1b", "interleaved", "gpipe")
+# Slices of a sequence that are tried: these times pp for SlimPipe, whose ranks take turns of pp slices, else powers of
+# two up to the last of these times pp; none shorter than so many tokens, where kernels are no longer efficient.
+SLICE_FACTORS = (1, 2, 4, 8)
+LEAST_SLICE_TOKENS = 1024
+SLICES_NEED = (
+    f"sequences are cut into slices of at least {LEAST_SLICE_TOKENS:,} tokens; slimpipe also needs a model whose "
+    "layers are all in the repeating pattern, without multi-token prediction"
 )
 
 # Per stage: how states are sharded, in order of preference at equal cost. Columns as the cost symbols name them.
@@ -204,9 +223,12 @@ def layouts(request: PlanRequest, mesh: Columns) -> Columns:
     for tp, cp, pp, dp in zip(*(mesh[name].tolist() for name in MESH), strict=True):
         per_rank = request.workload.global_batch // dp
         batches = [
-            (size, per_rank // size, vpp, schedule)
+            (size, per_rank // size, *pipeline)
             for size in divisors(per_rank, per_rank).tolist()
-            for vpp, schedule in _schedules(request, pp, per_rank // size)
+            for pipeline in [
+                *_schedules(request, pp, per_rank // size),
+                *(_sliced_schedules(request, tp, cp, pp) if size == 1 else ()),
+            ]
         ]
         groups = itertools.product(
             context_forms(request, tp, cp),
@@ -214,9 +236,9 @@ def layouts(request: PlanRequest, mesh: Columns) -> Columns:
             _data_groups(request, tp, cp, pp, dp),
         )
         for (cp_heads, cp_ring), (ep, etp), (order, shard) in groups:
-            for size, count, vpp, schedule in batches:
+            for size, count, vpp, *pipeline in batches:
                 degrees = (tp, int(tp > 1 and sharded), cp, cp_heads, cp_ring, ep, etp, pp, vpp, dp, shard, dp // shard)
-                rows.append((*degrees, order, size, count, schedule))
+                rows.append((*degrees, order, size, count, *pipeline))
     table = np.array(rows, dtype=np.int64).reshape(-1, len(LAYOUT_FIELDS))
     columns = {name: table[:, index] for index, name in enumerate(LAYOUT_FIELDS)}
     columns = _held(request, columns)
@@ -256,7 +278,7 @@ def _data_groups(request: PlanRequest, tp: int, cp: int, pp: int, dp: int) -> li
 
 
 def with_strides(columns: Columns) -> Columns:
-    """The layout columns and, of each group, the distance in rank numbers between neighbours.
+    """The layout columns, of each group the distance in rank numbers between neighbours, and what slices share out.
 
     States are sharded over context-parallel ranks too: with pipeline ranks outside they are the nearest of the shard
     group, with pipeline ranks between the distance is the group's mean.
@@ -274,6 +296,7 @@ def with_strides(columns: Columns) -> Columns:
         "expert_shard": stage_ranks // expert_stride,
         "expert_stride": expert_stride,
         "world": stage_ranks * columns["pp"],
+        "spread": ((columns["schedule"] == SCHEDULES.index("slimpipe")) & (columns["pp"] > 1)).astype(np.int64),
     }
 
 
@@ -327,13 +350,74 @@ def _shard_sizes(request: PlanRequest, dp: int, stride: int) -> list[int]:
     return sorted(sizes, reverse=True)
 
 
-def _schedules(request: PlanRequest, pp: int, num_microbatches: int) -> list[tuple[int, int]]:
-    """(vpp, schedule index) pairs that a pipeline of `pp` ranks can run, restricted to the request's schedule."""
-    wanted = request.schedule
+def searched_schedules(request: PlanRequest) -> tuple[str, ...]:
+    """The schedules of pipelines that the request asks for: the one it names, or those that its target runs."""
+    if request.schedule is not None:
+        return (request.schedule,)
+    if request.target == "any":
+        return USUAL_SCHEDULES
+    values = {**known_values(request), "pp": 2, "schedule": np.arange(len(SCHEDULES))}
+    runs = rules.expressible(values, request.target, fields=("pp", "schedule"))
+    return tuple(name for name, wanted in zip(SCHEDULES, np.broadcast_to(runs, len(SCHEDULES)), strict=True) if wanted)
+
+
+def is_sliced(request: PlanRequest) -> bool:
+    """Whether some of the schedules that are searched cut sequences into slices."""
+    return any(name in SLICED for name in searched_schedules(request))
+
+
+def _schedules(request: PlanRequest, pp: int, num_microbatches: int) -> list[tuple[int, int, int, int]]:
+    """(vpp, schedule index, slices, group size) of pipelines of `pp` ranks on whole micro-batches."""
     if pp == 1:
-        return [(1, SCHEDULES.index("1f1b"))] if wanted in (None, "1f1b") else []
-    choices = [(1, SCHEDULES.index(name)) for name in ("1f1b", "gpipe") if wanted in (None, name)]
-    if wanted in (None, "interleaved") and num_microbatches % pp == 0:
-        most = (units(request.model) + 2) // pp
-        choices += [(vpp, SCHEDULES.index("interleaved")) for vpp in range(2, most + 1)]
+        return [(1, SCHEDULES.index("1f1b"), 1, 0)] if request.schedule in (None, "1f1b") else []
+    wanted = searched_schedules(request)
+    choices = [(1, SCHEDULES.index(name), 1, 0) for name in ("1f1b", "gpipe") if name in wanted]
+    most = (units(request.model) + 2) // pp
+    if "interleaved" in wanted and num_microbatches % pp == 0:
+        choices += [(vpp, SCHEDULES.index("interleaved"), 1, pp) for vpp in range(2, most + 1)]
+    if "breadth-first" in wanted:
+        choices += [(vpp, SCHEDULES.index("breadth-first"), 1, 0) for vpp in range(2, most + 1)]
     return choices
+
+
+def _sliced_schedules(request: PlanRequest, tp: int, cp: int, pp: int) -> list[tuple[int, int, int, int]]:
+    """(vpp, schedule index, slices, group size) of pipelines of `pp` ranks on slices of single sequences."""
+    wanted = [name for name in searched_schedules(request) if name in SLICED]
+    if pp == 1 or not wanted:
+        return []
+    known = {"seq_len": request.workload.seq_len, "tp": tp, "cp": cp}
+    choices = []
+    for name in wanted:
+        spread = name == "slimpipe"
+        if spread and not ends_can_spread(request.model):
+            continue
+        depths = range(1, units(request.model) // pp + 1) if spread else (1,)
+        for slices in slice_counts(request, pp, spread):
+            if rules.legal({**known, "slices": slices}, "slices-divide-sequence"):
+                choices += [(vpp, SCHEDULES.index(name), slices, 0) for vpp in depths]
+    return choices
+
+
+def slice_counts(request: PlanRequest, pp: int, in_turns: bool) -> list[int]:
+    """Into how many slices a sequence is cut, ascending; multiples of pp where ranks take slices in turns."""
+    if in_turns:
+        counts = [pp * factor for factor in SLICE_FACTORS]
+    else:
+        counts = [2**power for power in range(1, (SLICE_FACTORS[-1] * pp).bit_length())]
+    seq_len = request.workload.seq_len
+    return [count for count in counts if seq_len % count == 0 and seq_len // count >= LEAST_SLICE_TOKENS]
+
+
+def every_slice_count(request: PlanRequest, tp: int, cp: int) -> list[int]:
+    """Into how many slices a sequence is cut on some pipeline of tp*cp ranks a stage, ascending."""
+    deepest = max(min(units(request.model), request.cluster.gpus // (tp * cp)), 1)
+    found = {
+        count for pp in range(2, deepest + 1) for turns in (False, True) for count in slice_counts(request, pp, turns)
+    }
+    return sorted(found)
+
+
+def ends_can_spread(model: ModelSpec) -> bool:
+    """Whether embedding and head hold no layers, so that pipeline ranks can share them out by the vocabulary."""
+    pattern = model.layer_pattern
+    return not (pattern.leading or pattern.trailing or model.mtp_layers)

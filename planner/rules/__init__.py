@@ -77,9 +77,10 @@ def violations(values: Values, *ids: str) -> list[tuple[str, str]]:
     return _broken(values, _legal_rules(ids))
 
 
-def expressible(values: Values, launcher: str, *scopes: Scope) -> Any:
-    """Boolean column: true where the launcher can express the values, by its rules of some scopes (all if none)."""
-    return _obeyed(values, _express_rules(launcher, scopes))
+def expressible(values: Values, launcher: str, *scopes: Scope, fields: tuple[str, ...] = ()) -> Any:
+    """Boolean column: true where a launcher can express the values, by its rules of some scopes and fields or all."""
+    rules = _express_rules(launcher, scopes)
+    return _obeyed(values, [rule for rule in rules if not fields or rule.field in fields])
 
 
 def refusals(values: Values, launcher: str, *scopes: Scope) -> list[tuple[str, str]]:

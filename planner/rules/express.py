@@ -71,7 +71,7 @@ class Launcher:
 def runs_schedules(launcher: Launcher, why: str, *names: str) -> Rule:
     """Pipelines run these schedules alone."""
     indices = [index for index, name in enumerate(SCHEDULES) if name in names]
-    other = next((index for index in range(len(SCHEDULES)) if index not in indices), -1)
+    other = next(index for index in range(len(SCHEDULES)) if index not in indices)
     return launcher.rule(
         "runs-schedule",
         "schedule",

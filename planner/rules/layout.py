@@ -6,10 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from planner.request import SCHEDULES
 from planner.rules.rule import Rule, Scope, Values, divides, nearest_divisors
 
 __all__ = ["LAYOUT_RULES"]
 
+INTERLEAVED = SCHEDULES.index("interleaved")
 HEADS = "Each rank of a TP group computes whole attention heads."
 SLICES = "Column and row parallel matrices are cut into equal slices, one for each rank of the group."
 
@@ -50,6 +52,11 @@ def _sequence_unit(values: Values) -> Any:
     """Tokens that a context-parallel rank's share of the sequence is a multiple of: two chunks, the ranks of TP."""
     sharded = np.where(np.equal(values["sequence_parallel"], 0), 1, values["tp"])
     return np.lcm(2, sharded)
+
+
+def _shards(values: Values) -> Any:
+    """Equal parts that ranks cut a slice into: a head and a tail chunk each of cp ranks, sharded over tp."""
+    return values["tp"] * np.where(np.equal(values["cp"], 1), 1, 2 * np.asarray(values["cp"]))
 
 
 def _experts_message(values: Values) -> str:
@@ -174,11 +181,11 @@ LAYOUT_RULES: tuple[Rule, ...] = (
         "layout",
         "interleaved 1F1B has a multiple of pp micro-batches",
         "A chunk works through pp micro-batches before the next chunk of the rank does.",
-        lambda v: np.equal(v["vpp"], 1) | (np.mod(v["num_microbatches"], v["pp"]) == 0),
+        lambda v: np.not_equal(v["schedule"], INTERLEAVED) | (np.mod(v["num_microbatches"], v["pp"]) == 0),
         lambda v: (
             f"num_microbatches must be a multiple of pp ({v['pp']}) for interleaved 1F1B, got {v['num_microbatches']}"
         ),
-        **{"pp": 6, "vpp": 2, "num_microbatches": 3},
+        **{"pp": 6, "num_microbatches": 3, "schedule": INTERLEAVED},
     ),
     _legal(
         "interleaving-needs-pipeline",
@@ -203,6 +210,19 @@ LAYOUT_RULES: tuple[Rule, ...] = (
             f"nearest cp: {nearest_divisors(int(v['cp']), int(v['seq_len'] // _sequence_unit(v)))}"
         ),
         **{"tp": 8, "cp": 4, "sequence_parallel": 1, "seq_len": 50_000},
+    ),
+    _legal(
+        "slices-divide-sequence",
+        "slices",
+        "layout",
+        "slices*tp divides the sequence length, with context parallelism slices*2*cp*tp does",
+        "Every slice is dealt out like a sequence: a head and a tail chunk to each rank of cp, sharded over tp.",
+        lambda v: np.equal(v["slices"], 1) | (np.mod(v["seq_len"], v["slices"] * _shards(v)) == 0),
+        lambda v: (
+            f"slices*{_shards(v)} (tp, times 2*cp where cp is above 1) must divide seq_len ({v['seq_len']}), "
+            f"got slices {v['slices']}"
+        ),
+        **{"slices": 16, "tp": 8, "cp": 1, "seq_len": 8200},
     ),
     _legal(
         "cp-switches-heads",

@@ -36,7 +36,7 @@ def _recompute_rules(launcher: Launcher) -> tuple[Rule, ...]:
             "recompute",
             "stage",
             "activation functions alone are recomputed only where every MLP is one of routed experts",
-            "moe_act is a module of --recompute-modules; for a dense MLP or shared experts there is only the whole MLP.",
+            "moe_act is of routed experts; of a dense MLP or of shared experts only the whole MLP can be recomputed.",
             lambda v: (
                 np.equal(v["recompute_activation"], 0)
                 | (np.equal(v["moe_layers"], v["model_layers"]) & np.equal(v["shared_ffn"], 0))

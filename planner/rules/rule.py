@@ -19,8 +19,8 @@ SCOPES: tuple[Scope, ...] = ("mesh", "layout", "split", "stage", "plan")
 @dataclass(frozen=True)
 class Rule:
     """One condition: `legal` for every plan, or what plans must obey that a launcher is to `express`.
-    `field` is the field of a plan that it judges.
 
+    `field` is the field of a plan that it judges.
     `holds` is true (elementwise) where it is obeyed, `message` says of one configuration what is wrong and what is
     near; both read values by name, those of `scope` at most. `versions` are the launcher's, as far as known.
     """

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from cost_models import schedules
 from cost_models.communication import hop_seconds
 from cost_models.schedules.simulate import simulate
+from cost_models.schedules.table import ActionTable
 from cost_models.schedules.times import StageTimes
 from planner.layout_costs import LayoutCosts
 from planner.predict import CostModel
@@ -25,11 +26,15 @@ from planner.space import RECOMPUTE_SETS
 Array = NDArray[np.float64]
 Row = dict[str, int]
 
-SCHEDULES = ("1f1b", "interleaved", "gpipe")
+SCHEDULES = ("1f1b", "interleaved", "gpipe", "breadth-first", "terapipe", "seq1f1b", "slimpipe")
+USUAL, SLICED = SCHEDULES[:3], SCHEDULES[4:]
+SLIMPIPE = SCHEDULES.index("slimpipe")
+LEAST_SLICE = 1024
 # Stages split states in five ways: ZeRO-0, 1, 2, 3, and 3 with parameters gathered again for every pass.
 ZERO_WAYS = 5
 MARGIN = 0.06
 TIMES = ("forward_s", "input_grad_s", "weight_grad_s")
+ATTENTION = ("forward_attention_s", "backward_attention_s")
 REPLAYED_AT_ONCE = 20_000
 
 
@@ -38,21 +43,24 @@ class Stages:
     """Options of one position with one number of layers: seconds by chunk [n, vpp] and of the step [n], and rows."""
 
     chunk_s: tuple[Array, Array, Array]
+    attention_s: tuple[Array, Array]
     first_s: Array
     last_s: Array
     global_s: Array
     rows: list[Row]
 
     def vectors(self) -> Array:
-        """All seconds of each option, [n, q]: a step falls with none of them rising."""
+        """All seconds of each option, [n, q]: a step falls with none of them rising; attention must be the same."""
         edges = np.stack([self.first_s, self.last_s, self.global_s], axis=1)
-        return np.concatenate([*self.chunk_s, edges], axis=1)
+        forward, backward = self.attention_s
+        return np.concatenate([*self.chunk_s, edges, forward, -forward, backward, -backward], axis=1)
 
     def take(self, kept: list[int]) -> "Stages":
         """Some of the options."""
         parts = tuple(part[kept] for part in self.chunk_s)
+        attention = tuple(part[kept] for part in self.attention_s)
         edges = (self.first_s[kept], self.last_s[kept], self.global_s[kept])
-        return Stages(parts, *edges, [self.rows[index] for index in kept])
+        return Stages(parts, attention, *edges, [self.rows[index] for index in kept])
 
 
 def divisors(value: int) -> list[int]:
@@ -100,7 +108,7 @@ def _rest(request: PlanRequest, tp: int, cp: int, pp: int, dp: int) -> Iterator[
     for (cp_heads, cp_ring, ep, etp), order, size in product(ways, orders, divisors(per_rank)):
         stride = tp * cp * (pp if order else 1)
         for shard in {dp} if experts else _shard_groups(request, dp, stride):
-            for vpp, schedule in _schedules(request, pp, per_rank // size):
+            for vpp, schedule, slices, group_size in _schedules(request, (tp, cp, pp), size, per_rank // size):
                 yield {
                     "cp_heads": cp_heads,
                     "cp_ring": cp_ring,
@@ -113,6 +121,8 @@ def _rest(request: PlanRequest, tp: int, cp: int, pp: int, dp: int) -> Iterator[
                     "micro_batch_size": size,
                     "num_microbatches": per_rank // size,
                     "schedule": schedule,
+                    "slices": slices,
+                    "group_size": group_size,
                 }
 
 
@@ -141,17 +151,40 @@ def _experts(request: PlanRequest, tp: int, others: int) -> Iterator[tuple[int, 
             yield ep, etp
 
 
-def _schedules(request: PlanRequest, pp: int, m: int) -> Iterator[tuple[int, int]]:
-    layers, wanted = request.model.layer_pattern.repeats, request.schedule
+def _schedules(
+    request: PlanRequest, mesh: tuple[int, int, int], size: int, m: int
+) -> Iterator[tuple[int, int, int, int]]:
+    """(chunks, schedule, slices, micro-batches of a group)."""
+    pp, layers = mesh[2], request.model.layer_pattern.repeats
+    known = USUAL if request.target == "any" else SCHEDULES
     for index, name in enumerate(SCHEDULES):
-        if wanted not in (None, name) or (pp == 1 and name != "1f1b"):
+        searched = name == request.schedule if request.schedule else name in known
+        if not searched or (pp == 1 and name != "1f1b"):
             continue
-        if name != "interleaved":
+        if name in SLICED:
+            yield from _sliced(request, mesh, index) if size == 1 and pp <= layers else ()
+        elif name not in ("interleaved", "breadth-first"):
             if pp <= layers:
-                yield 1, index
-        elif m % pp == 0:
+                yield 1, index, 1, 0
+        elif name == "breadth-first" or m % pp == 0:
             # Embedding and head may each have a chunk of their own.
-            yield from ((vpp, index) for vpp in range(2, layers + 3) if vpp * pp <= layers + 2)
+            group = pp if name == "interleaved" else 0
+            yield from ((vpp, index, 1, group) for vpp in range(2, layers + 3) if vpp * pp <= layers + 2)
+
+
+def _sliced(request: PlanRequest, mesh: tuple[int, int, int], index: int) -> Iterator[tuple[int, int, int, int]]:
+    """Slices are a few times pp for SlimPipe, which cannot share out ends that hold layers, else powers of two."""
+    (tp, cp, pp), model, seq_len = mesh, request.model, request.workload.seq_len
+    pattern = model.layer_pattern
+    if index == SLIMPIPE and (pattern.leading or pattern.trailing or model.mtp_layers):
+        return
+    for slices in range(2, 8 * pp + 1):
+        times = slices / pp if index == SLIMPIPE else 2
+        of_ranks = tp * (2 * cp if cp > 1 else 1)
+        fits = seq_len // slices >= LEAST_SLICE and seq_len % (slices * of_ranks) == 0
+        if fits and times in (1, 2, 4, 8) and (index == SLIMPIPE or slices & (slices - 1) == 0):
+            chunks = range(1, pattern.repeats // pp + 1) if index == SLIMPIPE else (1,)
+            yield from ((vpp, index, slices, 0) for vpp in chunks)
 
 
 def _shard_groups(request: PlanRequest, dp: int, stride: int) -> set[int]:
@@ -176,6 +209,7 @@ def _layout(request: PlanRequest, chosen: Row) -> Row:
         "expert_shard": tp * cp * dp // (chosen["ep"] * chosen["etp"]),
         "expert_stride": chosen["ep"] * chosen["etp"],
         "world": tp * cp * pp * dp,
+        "spread": int(chosen["schedule"] == SLIMPIPE and pp > 1),
     }
 
 
@@ -215,9 +249,7 @@ class BruteForce:
     def _fastest(self, index: int, stages: list[Stages]) -> float:
         """Seconds of the fastest choice of one option a stage."""
         layout = self.layouts[index]
-        table = schedules.actions(
-            SCHEDULES[layout["schedule"]], layout["pp"], layout["vpp"], layout["num_microbatches"]
-        )
+        table = _table(layout)
         boundary = float(self.costs.per_micro_batch("boundary_bytes")[index])
         cluster, profile = self.request.cluster, self.request.profile
         hop_s = hop_seconds(cluster, profile, boundary, layout["pp_stride"], layout["pp"])
@@ -234,7 +266,11 @@ class BruteForce:
                 np.stack([getattr(stage, name)[taken] for stage, taken in zip(stages, choice, strict=True)], axis=1)
                 for name in ("first_s", "last_s", "global_s")
             )
-            times = StageTimes.of(*cells, first_s=first_s, last_s=last_s, hop_s=hop_s)
+            attention = {
+                name: np.stack([stage.attention_s[kind][taken] for stage, taken in zip(stages, choice, strict=True)], 1)
+                for kind, name in enumerate(ATTENTION)
+            }
+            times = StageTimes.of(*cells, first_s=first_s, last_s=last_s, hop_s=hop_s, **attention)
             best = min(best, float((simulate(table, times).span_s + global_s.max(axis=1)).min()))
         return best
 
@@ -242,7 +278,8 @@ class BruteForce:
         """Every option of a stage that fits: ways of splitting states, sets to recompute, layers that do so."""
         layout = self.layouts[index]
         sizes = chunk_sizes(layers, layout["vpp"], position, layout["pp"])
-        holds_none = [size == 0 and not _end(layout, position, chunk) for chunk, size in enumerate(sizes)]
+        needs_none = {chunk for chunk in range(layout["vpp"]) if not layout["spread"] and _end(layout, position, chunk)}
+        holds_none = [size == 0 and chunk not in needs_none for chunk, size in enumerate(sizes)]
         # A stage without chunks of its own needs a layer: the embedding or the head alone is no stage.
         if any(holds_none) or (layout["vpp"] == 1 and layers == 0):
             return _nothing(layout["vpp"])
@@ -269,14 +306,19 @@ class BruteForce:
     def _row(
         self, layout: Row, index: int, position: int, sizes: list[int], zero: int, recompute: int, count: int
     ) -> Row:
-        vectors = live_vectors(layout["schedule"], layout["pp"], layout["vpp"], layout["num_microbatches"])[position]
+        cut = tuple(layout[name] for name in ("schedule", "pp", "vpp", "num_microbatches", "slices", "group_size"))
+        of_ranks = live_vectors(*cut)
+        vectors = of_ranks[position]
         recomputed = [min(count, size) for size in sizes]
         base = min(sizes)
         wide = [size > base for size in sizes]
         total = max(sum(live) for live in vectors)
         in_wide = max(sum(n for n, is_wide in zip(live, wide, strict=True) if is_wide) for live in vectors)
         narrow_count, wide_count = min(count, base), min(count, base + 1)
-        has_embedding, has_head = int(position == 0), int(position == layout["pp"] - 1)
+        embedding, head = self._ends(layout, position)
+        at_head = of_ranks[-1] if layout["spread"] else vectors
+        p, v, n = (layout[name] for name in ("pp", "vpp", "slices"))
+        waiting = (v - 1) * (n - p) + 2 * (n - 1) if n > 1 else 0
         return {
             "layout": index,
             "zero": zero,
@@ -285,27 +327,38 @@ class BruteForce:
             "layers": sum(sizes),
             "recompute_layers": sum(recomputed),
             "recompute_ends": int(count > 0),
-            "has_embedding": has_embedding,
-            "has_head": has_head,
+            "has_embedding": embedding,
+            "has_head": head,
+            "kv_gradient_layers": waiting * max(sizes),
             "live_layers": total * base + in_wide,
             "live_recompute_layers": total * narrow_count + in_wide * (wide_count - narrow_count),
-            "live_embedding": has_embedding * max(live[0] for live in vectors),
-            "live_head": has_head * max(live[-1] for live in vectors),
+            "live_embedding": embedding * max(live[0] for live in vectors),
+            "live_head": max(live[-1] for live in at_head) if head else 0,
         }
+
+    def _ends(self, layout: Row, position: int) -> tuple[float, float]:
+        """Shares of the embedding and the head that a stage holds."""
+        if layout["spread"]:
+            return 1 / layout["pp"], 1 / layout["pp"]
+        return int(position == 0), int(position == layout["pp"] - 1)
 
     def _timed(self, layout: Row, rows: list[Row], position: int) -> Stages:
         sizes = chunk_sizes(rows[0]["layers"], layout["vpp"], position, layout["pp"])
         by_chunk = []
         for chunk, size in enumerate(sizes):
+            embedding, head = self._ends(layout, position)
             ends = {
-                "has_embedding": int(position == 0 and chunk == 0),
-                "has_head": int(position == layout["pp"] - 1 and chunk == layout["vpp"] - 1),
+                "has_embedding": embedding if chunk == 0 else 0,
+                "has_head": head if chunk == layout["vpp"] - 1 else 0,
             }
             parts = [{**row, **ends, "layers": size, "recompute_layers": min(row["count"], size)} for row in rows]
             by_chunk.append(self._evaluate(parts, "chunk"))
         whole = self._evaluate(rows, "times")
         first, second, third = (np.stack([seconds[name] for seconds in by_chunk], axis=1) for name in TIMES)
-        return Stages((first, second, third), whole["first_s"], whole["last_s"], whole["global_s"], rows)
+        none = np.zeros_like(first)
+        grows = self.model.sliced and layout["vpp"] == 1
+        attention = tuple(whole[name][:, None] if grows else none for name in ATTENTION)
+        return Stages((first, second, third), attention, whole["first_s"], whole["last_s"], whole["global_s"], rows)
 
     def _evaluate(self, rows: list[Row], outputs: str) -> dict[str, Array]:
         columns = {name: np.array([row[name] for row in rows]) for name in rows[0]}
@@ -325,10 +378,17 @@ def _end(layout: Row, position: int, chunk: int) -> bool:
 
 
 @lru_cache(maxsize=512)
-def live_vectors(schedule: int, pp: int, vpp: int, m: int) -> list[list[list[int]]]:
-    """For each rank, the micro-batches of each chunk alive at its peaks, from the whole table."""
-    vectors: list[list[list[int]]] = schedules.live_chunks(SCHEDULES[schedule], pp, vpp, m).tolist()
+def live_vectors(schedule: int, pp: int, vpp: int, m: int, slices: int, group_size: int) -> list[list[list[int]]]:
+    """For each rank, the micro-batches (or slices) of each chunk alive at its peaks, from the whole table."""
+    cut = {"slices": slices, "group_size": group_size or None}
+    vectors: list[list[list[int]]] = schedules.live_chunks(SCHEDULES[schedule], pp, vpp, m, **cut).tolist()
     return vectors
+
+
+def _table(layout: Row) -> ActionTable:
+    degrees = (layout[name] for name in ("pp", "vpp", "num_microbatches"))
+    cut = {"slices": layout["slices"], "group_size": layout["group_size"] or None}
+    return schedules.actions(SCHEDULES[layout["schedule"]], *degrees, **cut)
 
 
 def _splits(layers: int, stages: int) -> Iterator[tuple[int, ...]]:
@@ -343,7 +403,7 @@ def _splits(layers: int, stages: int) -> Iterator[tuple[int, ...]]:
 
 def _nothing(vpp: int) -> Stages:
     none = np.empty(0)
-    return Stages((np.empty((0, vpp)),) * 3, none, none, none, [])
+    return Stages((np.empty((0, vpp)),) * 3, (np.empty((0, vpp)),) * 2, none, none, none, [])
 
 
 def _not_dominated(vectors: Array) -> list[int]:

@@ -98,7 +98,7 @@ WRONG = [
     ({"global_batch": "1.5"}, "--global-batch must be a whole number"),
     ({"global_batch": 8, "global_batch_tokens": "1M"}, "say the same thing; give one of them"),
     ({"global_batch_tokens": "1k"}, "--global-batch-tokens must be >= the sequence length 8192, got 1k"),
-    ({"schedule": "1f1"}, "--schedule must be one of 1f1b, interleaved, gpipe, got '1f1'; did you mean '1f1b'?"),
+    ({"schedule": "1f1"}, "slimpipe, got '1f1'; did you mean '1f1b'?"),
     ({"gap": 1.0}, "request.gap must be < 1, got 1.0"),
     ({"gap": float("nan")}, "request.gap must be"),
     ({"time_limit_s": 0.0}, "request.time_limit_s must be > 0, got 0.0"),

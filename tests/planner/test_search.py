@@ -12,14 +12,14 @@ from planner.incumbent import Search
 from planner.request import PlanRequest
 from solver.certificate import ROUNDING
 from tests.oracles.brute_force import BruteForce
-from tests.oracles.spaces import KINDS, ODD_HEADS, SLOW_NETWORK, SPACES, Space
+from tests.oracles.spaces import KINDS, ODD_HEADS, SLICES, SLOW_NETWORK, SPACES, Space
 
 # Brute force takes seconds on the larger ones.
 SLOW = [space for space in [*SPACES, *KINDS] if space.gpus >= 5 or space.seq_len == "4k"] + KINDS[1::2]
 # The quick run takes every third space; the whole suite takes them all.
 PARAMETERS = [
     pytest.param(space, id=space.name, marks=[pytest.mark.slow] if space in SLOW or index % 3 else [])
-    for index, space in enumerate([*SPACES, *KINDS])
+    for index, space in enumerate([*SPACES, *KINDS, *SLICES])
 ]
 PIPELINES = Space(4, 6, 2, 0.2, changes=ODD_HEADS + SLOW_NETWORK)
 

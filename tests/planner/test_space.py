@@ -5,6 +5,7 @@ import pytest
 
 from cost_models.schedules import actions
 from planner import rules
+from planner.options import TABLE_FIELDS
 from planner.space import (
     LAYOUT_FIELDS,
     MESH,
@@ -20,13 +21,14 @@ from planner.space import (
     units,
 )
 from tests.oracles.brute_force import chunk_sizes, legal_layouts
-from tests.oracles.spaces import EXPERTS, KINDS, LEADING_DENSE, ODD_HEADS, SPACES, Space
+from tests.oracles.spaces import EXPERTS, KINDS, LEADING_DENSE, ODD_HEADS, SLICES, SPACES, Space
 
 SEVERAL = [
     *SPACES[::4],
     Space(12, 3, 12, 0.5, gpus_per_node=4),
     Space(6, 5, 4, 0.5, gpus_per_node=1, changes=ODD_HEADS),
     *KINDS[::2],
+    *SLICES[::2],
     Space(12, 2, 6, 0.5, gpus_per_node=4, changes=LEADING_DENSE),
     Space(8, 2, 2, 0.5, gpus_per_node=4, seq_len="16k"),
     Space(8, 2, 2, 0.5, gpus_per_node=2, seq_len="16k", changes=(*EXPERTS, "kv_heads=8")),
@@ -53,10 +55,11 @@ def test_no_layout_breaks_a_rule(space: Space) -> None:
     columns = layouts(request, meshes(request))
     assert np.all(rules.legal({**known_values(request), **columns}))
     assert set(LAYOUT_FIELDS) <= set(columns)
-    for schedule, pp, vpp, m in zip(
-        *(columns[name].tolist() for name in ("schedule", "pp", "vpp", "num_microbatches")), strict=True
+    for schedule, pp, vpp, m, slices, group_size in zip(
+        *(columns[name].tolist() for name in TABLE_FIELDS), strict=True
     ):
-        assert actions(SCHEDULES[schedule], pp, vpp, m).ranks == pp
+        table = actions(SCHEDULES[schedule], pp, vpp, m, slices=slices, group_size=group_size or None)
+        assert (table.ranks, table.slices) == (pp, slices)
 
 
 @pytest.mark.parametrize("pp", [1, 2, 4])

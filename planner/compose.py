@@ -30,6 +30,7 @@ from planner.document import (
     zero_summary,
 )
 from planner.incumbent import Candidate, Search
+from planner.launchers import answers
 from planner.measured import measured_share
 from planner.options import MARGIN, Rows
 from planner.predict import CostModel
@@ -59,7 +60,7 @@ def document(search: Search) -> PlanDocument:
     request = search.request
     chosen = best.pipeline.chosen(best.choice)
     stages = _stages(best, chosen)
-    return PlanDocument(
+    plan = PlanDocument(
         schema_version=SCHEMA_VERSION,
         tool_version=version("meshplan"),
         digests=Digests(profile=catalog.digest(request.profile), catalog=catalog.digest(*_catalog_specs(search))),
@@ -74,6 +75,7 @@ def document(search: Search) -> PlanDocument:
         assumptions=(*request.assumptions, *_assumptions(search)),
         alternatives=_alternatives(search, best),
     )
+    return plan.replaced(launchers=answers(plan))
 
 
 def _catalog_specs(search: Search) -> tuple[Any, ...]:
@@ -249,7 +251,9 @@ def _alternative(search: Search, candidate: Candidate, best: Candidate) -> Alter
 def _assumptions(search: Search) -> tuple[str, ...]:
     profile = search.request.profile
     rest = "the measured tables and the constants" if profile.tables else "the constants"
-    above, over = (search.dropped.get(reason, 0) for reason in ("bound", "memory"))
+    over = search.dropped.get("memory", 0)
+    # Where stages must choose alike, a layout is dropped once for each choice of them.
+    above = min(search.dropped.get("bound", 0), search.layouts - over)
     return (
         f"Seconds rest on {rest} of the {profile.name} profile, rooflines beyond what was measured: "
         f"the step time is given with a band of {TIME_BAND:.0%} either way.",

@@ -44,7 +44,7 @@ def broken_rules(request: PlanRequest, plan: Mapping[str, int]) -> tuple[BrokenR
 
 def _completions(request: PlanRequest, plan: Mapping[str, int]) -> Iterator[dict[str, int]]:
     """Layouts with the fixed values: every choice of the free degrees, and what the batch and the GPUs leave."""
-    fixed, batch = request.fixed, request.workload.global_batch
+    fixed, batch, sharded = request.fixed, request.workload.global_batch, sequence_parallel(request)
     choices = [_values(name, fixed, plan) for name in FREE]
     for combination in itertools.product(*choices):
         layout = dict(zip(FREE, combination, strict=True))
@@ -55,7 +55,9 @@ def _completions(request: PlanRequest, plan: Mapping[str, int]) -> Iterator[dict
             yield {
                 **layout,
                 **_context(request, layout["cp"]),
-                "sequence_parallel": int(layout["tp"] > 1 and sequence_parallel(request)),
+                "sequence_parallel": fixed.get(
+                    "sequence_parallel", int(layout["tp"] > 1 and sequence_parallel(request))
+                ),
                 "rank_order": fixed.get("rank_order", 0),
                 "dp": dp,
                 "dp_replicate": replicas,

@@ -11,6 +11,7 @@ from cost_models.schedules import SLICED
 from cost_models.specs.cluster import ClusterSpec
 from cost_models.specs.model import ModelSpec
 from planner import rules
+from planner.document import PlanDocument
 from planner.request import SCHEDULES, PlanRequest
 
 __all__ = [
@@ -137,9 +138,9 @@ def units(model: ModelSpec) -> int:
     return model.layer_pattern.repeats
 
 
-def known_values(request: PlanRequest) -> dict[str, int]:
-    """What the rules read beside a layout's columns."""
-    model, moe = request.model, request.model.moe
+def known_values(job: PlanRequest | PlanDocument) -> dict[str, int]:
+    """What the rules read of a job: facts of its model, its workload and its cluster."""
+    model, moe = job.model, job.model.moe
     return {
         "heads": model.heads,
         "kv_heads": model.kv_heads,
@@ -148,10 +149,10 @@ def known_values(request: PlanRequest) -> dict[str, int]:
         "expert_ffn": moe.expert_ffn if moe else 1,
         "shared_ffn": moe.shared_ffn if moe else 0,
         "layers": units(model),
-        "seq_len": request.workload.seq_len,
-        "global_batch": request.workload.global_batch,
-        "gpus": request.cluster.gpus,
-        "domain": request.cluster.tiers[0].domain_gpus or request.cluster.gpus,
+        "seq_len": job.workload.seq_len,
+        "global_batch": job.workload.global_batch,
+        "gpus": job.cluster.gpus,
+        "domain": job.cluster.tiers[0].domain_gpus or job.cluster.gpus,
         "vocab": model.vocab,
         "tied": int(model.tie_embeddings),
         "max_seq_len": model.max_seq_len,

@@ -50,7 +50,10 @@ def _shared(launcher: Launcher, schema: str, context: str) -> tuple[Rule, ...]:
                 f"dp_shard must be above 1 with dp_replicate {v['dp_replicate']}, tp {v['tp']} and cp {v['cp']}, "
                 f"got {v['dp_shard']}"
             ),
-            **{"dp_shard": 1, "dp_replicate": 4, "tp": 2, "cp": 1},
+            dp_shard=1,
+            dp_replicate=4,
+            tp=2,
+            cp=1,
         ),
         fully_sharded_or_replicated(launcher, "FSDP2 shards all states; DDP has no other parallelism beside it."),
         everything_or_nothing_recomputed(launcher, "Activation checkpointing is on or off."),
@@ -67,7 +70,8 @@ def _full_attention(launcher: Launcher) -> Rule:
         "Its ring drops the masks of layers: a model with sliding or chunked windows would train another attention.",
         lambda v: np.equal(v["cp"], 1) | np.equal(v["windowed_layers"], 0),
         lambda v: f"cp must be 1 with windowed attention ({v['windowed_layers']} layers), got {v['cp']}",
-        **{"cp": 2, "windowed_layers": 24},
+        cp=2,
+        windowed_layers=24,
     )
 
 
@@ -86,7 +90,8 @@ def _checkpoints_may_leave(launcher: Launcher, key: str) -> Rule:
             "offload of activations must be 0, or 1 with layers recomputed in full; "
             f"got {v['offload_activations']:g} {'with' if v['recompute_full'] else 'without'} full recompute"
         ),
-        **{"offload_activations": 0.5, "recompute_full": 1},
+        offload_activations=0.5,
+        recompute_full=1,
     )
 
 

@@ -54,7 +54,8 @@ OFFLOAD_RULES: tuple[Rule, ...] = (
             "offload of optimizer must be 0, 1 with zero_stage 1 or more, or any share with zero_stage 3; "
             f"got {v['offload_optimizer']:g} with zero_stage {v['zero_stage']}"
         ),
-        **{"offload_optimizer": 0.5, "zero_stage": 1},
+        offload_optimizer=0.5,
+        zero_stage=1,
     ),
     DEEPSPEED.rule(
         "offloads-gradients-with-optimizer",
@@ -67,7 +68,8 @@ OFFLOAD_RULES: tuple[Rule, ...] = (
             f"offload of gradients must be 0 or that of the optimizer ({v['offload_optimizer']:g}), "
             f"got {v['offload_gradients']:g}"
         ),
-        **{"offload_gradients": 0.5, "offload_optimizer": 1.0},
+        offload_gradients=0.5,
+        offload_optimizer=1.0,
     ),
     DEEPSPEED.rule(
         "offloads-sharded-weights",
@@ -80,7 +82,8 @@ OFFLOAD_RULES: tuple[Rule, ...] = (
             "offload of weights must be 0, or 1 with zero_stage 3; "
             f"got {v['offload_weights']:g} with zero_stage {v['zero_stage']}"
         ),
-        **{"offload_weights": 1.0, "zero_stage": 1},
+        offload_weights=1.0,
+        zero_stage=1,
     ),
     DEEPSPEED.rule(
         "offloads-checkpoints",
@@ -93,7 +96,8 @@ OFFLOAD_RULES: tuple[Rule, ...] = (
             "offload of activations must be 0, or 1 with layers recomputed in full; "
             f"got {v['offload_activations']:g} {'with' if v['recompute_full'] else 'without'} full recompute"
         ),
-        **{"offload_activations": 0.5, "recompute_full": 1},
+        offload_activations=0.5,
+        recompute_full=1,
     ),
 )
 
@@ -107,7 +111,8 @@ DEEPSPEED_RULES = (
         "Its pipeline engine adds gradients up over micro-batches and refuses ZeRO-2 and ZeRO-3.",
         lambda v: np.equal(v["pp"], 1) | np.less_equal(v["zero_stage"], 1),
         lambda v: f"zero_stage must be 0 or 1 with pp above 1, got {v['zero_stage']} with pp {v['pp']}",
-        **{"pp": 2, "zero_stage": 2},
+        pp=2,
+        zero_stage=2,
     ),
     one_rank_order(DEEPSPEED),
     one_shard_group(DEEPSPEED, "Replicas of shard groups (hpZ) hold weights alone; other states have one group."),
@@ -126,7 +131,8 @@ DEEPSPEED_RULES = (
         "Stage 3 releases weights after their use; keys bound how many stay, none keeps them all.",
         lambda v: np.less(v["zero_stage"], 3) | np.equal(v["reshard"], 1),
         lambda v: "reshard_after_forward must be true under ZeRO-3, got false",
-        **{"zero_stage": 3, "reshard": 0},
+        zero_stage=3,
+        reshard=0,
     ),
     everything_or_nothing_recomputed(DEEPSPEED, "Its activation checkpointing wraps whole layers, at one interval."),
     *OFFLOAD_RULES,

@@ -39,6 +39,7 @@ __all__ = [
 CONTEXT_TYPES = ("all_gather", "ring", "ulysses", "hierarchical")
 RANK_ORDERS = ("tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp")
 RECOMPUTE_MODULES = ("norm", "activation", "core_attention", "mla_up_proj", "mlp", "moe", "shared_experts", "full")
+NAMED = dict(enumerate(SCHEDULES))
 OFFLOADED = ("weights", "gradients", "optimizer", "activations")
 FIELDS = {"zero": "zero_stage", "recompute": "recompute", "offload": "offload"}
 FEW_WORDS = {"zero": "the ZeRO stage", "recompute": "what is recomputed", "offload": "what is offloaded"}
@@ -79,7 +80,9 @@ def runs_schedules(launcher: Launcher, why: str, *names: str) -> Rule:
         f"pipelines run {' or '.join(names)}",
         why,
         lambda v: np.equal(v["pp"], 1) | np.isin(v["schedule"], indices),
-        lambda v: f"schedule must be {' or '.join(names)}, got {SCHEDULES[int(v['schedule'])]}",
+        lambda v: (
+            f"schedule must be {' or '.join(names)}, got {dict(enumerate(SCHEDULES)).get(v['schedule'], 'another')}"
+        ),
         pp=2,
         schedule=other,
     )

@@ -77,7 +77,11 @@ LAYOUT_RULES: tuple[Rule, ...] = (
         "Every rank of the mesh is a GPU; GPUs may stay idle, ranks cannot share one.",
         lambda v: v["tp"] * v["cp"] * v["pp"] * v["dp"] <= v["gpus"],
         lambda v: f"tp*cp*pp*dp must be at most gpus ({v['gpus']}), got {v['tp'] * v['cp'] * v['pp'] * v['dp']}",
-        **{"tp": 8, "cp": 1, "pp": 2, "dp": 2, "gpus": 16},
+        tp=8,
+        cp=1,
+        pp=2,
+        dp=2,
+        gpus=16,
     ),
     _legal(
         "tp-divides-heads",
@@ -86,7 +90,8 @@ LAYOUT_RULES: tuple[Rule, ...] = (
         "tp divides the attention heads",
         HEADS,
         *divides("tp", "heads"),
-        **{"tp": 3, "heads": 64},
+        tp=3,
+        heads=64,
     ),
     _legal(
         "tp-divides-ffn",
@@ -95,7 +100,8 @@ LAYOUT_RULES: tuple[Rule, ...] = (
         "tp divides the width of the MLP",
         SLICES,
         *divides("tp", "ffn"),
-        **{"tp": 3, "ffn": 28672},
+        tp=3,
+        ffn=28672,
     ),
     _legal(
         "tp-divides-shared-ffn",
@@ -104,7 +110,8 @@ LAYOUT_RULES: tuple[Rule, ...] = (
         "tp divides the width of the shared experts",
         SLICES,
         *divides("tp", "shared_ffn"),
-        **{"tp": 3, "shared_ffn": 2048},
+        tp=3,
+        shared_ffn=2048,
     ),
     _legal(
         "tp-splits-kv-heads",
@@ -114,7 +121,8 @@ LAYOUT_RULES: tuple[Rule, ...] = (
         "Key and value heads are split over the group, or each is repeated on equally many ranks.",
         _heads_divide,
         lambda v: f"tp must divide or be a multiple of kv_heads ({v['kv_heads']}), got {v['tp']}",
-        **{"tp": 4, "kv_heads": 6},
+        tp=4,
+        kv_heads=6,
     ),
     _legal(
         "tp-divides-sequence",
@@ -124,7 +132,9 @@ LAYOUT_RULES: tuple[Rule, ...] = (
         "Sequence parallelism deals the tokens of norms and residuals to the ranks of the TP group.",
         lambda v: np.equal(v["sequence_parallel"], 0) | divides("tp", "seq_len")[0](v),
         divides("tp", "seq_len")[1],
-        **{"tp": 8, "sequence_parallel": 1, "seq_len": 1020},
+        tp=8,
+        sequence_parallel=1,
+        seq_len=1020,
     ),
     _legal(
         "sequence-parallel-needs-tp",
@@ -134,7 +144,8 @@ LAYOUT_RULES: tuple[Rule, ...] = (
         "It splits the sequence over the TP group.",
         lambda v: (np.equal(v["sequence_parallel"], 0)) | np.greater(v["tp"], 1),
         lambda v: f"sequence_parallel needs tp above 1, got tp {v['tp']}",
-        **{"tp": 1, "sequence_parallel": 1},
+        tp=1,
+        sequence_parallel=1,
     ),
     _legal(
         "stages-have-layers",
@@ -146,7 +157,9 @@ LAYOUT_RULES: tuple[Rule, ...] = (
             np.equal(v["vpp"], 1), v["pp"] <= v["layers"], v["pp"] * v["vpp"] <= np.add(v["layers"], 2)
         ).astype(bool),
         lambda v: f"pp*vpp must leave a layer for every chunk ({v['layers']} layers), got pp {v['pp']}, vpp {v['vpp']}",
-        **{"pp": 8, "vpp": 6, "layers": 40},
+        pp=8,
+        vpp=6,
+        layers=40,
     ),
     _legal(
         "batch-divides",
@@ -156,7 +169,9 @@ LAYOUT_RULES: tuple[Rule, ...] = (
         "Every rank takes part in every micro-batch.",
         _batch_divides,
         _batch_message,
-        **{"dp": 7, "micro_batch_size": 2, "global_batch": 256},
+        dp=7,
+        micro_batch_size=2,
+        global_batch=256,
     ),
     _legal(
         "microbatches-make-batch",
@@ -173,7 +188,10 @@ LAYOUT_RULES: tuple[Rule, ...] = (
             f"dp*micro_batch_size*num_microbatches must be global_batch ({v['global_batch']}), "
             f"got {v['dp']}*{v['micro_batch_size']}*{v['num_microbatches']}"
         ),
-        **{"dp": 8, "micro_batch_size": 2, "num_microbatches": 18, "global_batch": 256},
+        dp=8,
+        micro_batch_size=2,
+        num_microbatches=18,
+        global_batch=256,
     ),
     _legal(
         "interleaving-needs-whole-groups",
@@ -185,7 +203,9 @@ LAYOUT_RULES: tuple[Rule, ...] = (
         lambda v: (
             f"num_microbatches must be a multiple of pp ({v['pp']}) for interleaved 1F1B, got {v['num_microbatches']}"
         ),
-        **{"pp": 6, "num_microbatches": 3, "schedule": INTERLEAVED},
+        pp=6,
+        num_microbatches=3,
+        schedule=INTERLEAVED,
     ),
     _legal(
         "interleaving-needs-pipeline",
@@ -195,7 +215,8 @@ LAYOUT_RULES: tuple[Rule, ...] = (
         "Chunks of one rank that follow each other are one chunk.",
         lambda v: np.equal(v["vpp"], 1) | np.greater(v["pp"], 1),
         lambda v: f"vpp above 1 needs pp above 1, got vpp {v['vpp']}, pp {v['pp']}",
-        **{"pp": 1, "vpp": 2},
+        pp=1,
+        vpp=2,
     ),
     _legal(
         "cp-splits-sequence",
@@ -209,7 +230,10 @@ LAYOUT_RULES: tuple[Rule, ...] = (
             f"cp*{_sequence_unit(v)} must divide seq_len ({v['seq_len']}), got cp {v['cp']}, tp {v['tp']}; "
             f"nearest cp: {nearest_divisors(int(v['cp']), int(v['seq_len'] // _sequence_unit(v)))}"
         ),
-        **{"tp": 8, "cp": 4, "sequence_parallel": 1, "seq_len": 50_000},
+        tp=8,
+        cp=4,
+        sequence_parallel=1,
+        seq_len=50_000,
     ),
     _legal(
         "slices-divide-sequence",
@@ -222,7 +246,10 @@ LAYOUT_RULES: tuple[Rule, ...] = (
             f"slices*{_shards(v)} (tp, times 2*cp where cp is above 1) must divide seq_len ({v['seq_len']}), "
             f"got slices {v['slices']}"
         ),
-        **{"slices": 16, "tp": 8, "cp": 1, "seq_len": 8200},
+        slices=16,
+        tp=8,
+        cp=1,
+        seq_len=8200,
     ),
     _legal(
         "cp-switches-heads",
@@ -242,7 +269,11 @@ LAYOUT_RULES: tuple[Rule, ...] = (
             f"tp*cp_heads must divide heads ({v['heads']}) and kv_heads ({v['kv_heads']}), cp_heads cp ({v['cp']}), "
             f"got tp {v['tp']}, cp_heads {v['cp_heads']}"
         ),
-        **{"tp": 4, "cp": 4, "cp_heads": 4, "heads": 64, "kv_heads": 8},
+        tp=4,
+        cp=4,
+        cp_heads=4,
+        heads=64,
+        kv_heads=8,
     ),
     _legal(
         "ep-divides-experts",
@@ -251,7 +282,8 @@ LAYOUT_RULES: tuple[Rule, ...] = (
         "ep divides the experts",
         "Each rank of an EP group holds equally many experts.",
         *divides("ep", "experts"),
-        **{"ep": 3, "experts": 256},
+        ep=3,
+        experts=256,
     ),
     _legal(
         "etp-divides-expert-ffn",
@@ -260,7 +292,8 @@ LAYOUT_RULES: tuple[Rule, ...] = (
         "etp divides the width of an expert",
         SLICES,
         *divides("etp", "expert_ffn"),
-        **{"etp": 3, "expert_ffn": 2048},
+        etp=3,
+        expert_ffn=2048,
     ),
     _legal(
         "experts-fill-stage",
@@ -270,7 +303,12 @@ LAYOUT_RULES: tuple[Rule, ...] = (
         "Expert ranks are the ranks of a stage, dealt out anew: the least is pp*lcm(tp*cp, ep*etp) GPUs.",
         lambda v: np.mod(v["tp"] * v["cp"] * v["dp"], v["ep"] * v["etp"]) == 0,
         _experts_message,
-        **{"tp": 2, "cp": 1, "pp": 6, "dp": 2, "ep": 8, "etp": 1},
+        tp=2,
+        cp=1,
+        pp=6,
+        dp=2,
+        ep=8,
+        etp=1,
     ),
     _legal(
         "tp-inside-domain",
@@ -280,7 +318,9 @@ LAYOUT_RULES: tuple[Rule, ...] = (
         "TP exchanges activations several times a layer: across the domain's edge it would take most of the step.",
         lambda v: (np.mod(v["domain"], v["tp"]) == 0) | (np.less_equal(v["gpus"], v["domain"])),
         lambda v: f"tp must divide the innermost network domain ({v['domain']} GPUs), got {v['tp']}",
-        **{"tp": 16, "domain": 8, "gpus": 256},
+        tp=16,
+        domain=8,
+        gpus=256,
     ),
     _legal(
         "shards-and-replicas-make-dp",
@@ -290,6 +330,8 @@ LAYOUT_RULES: tuple[Rule, ...] = (
         "Replicas of shard groups are all the data-parallel ranks.",
         lambda v: np.equal(v["dp_shard"] * v["dp_replicate"], v["dp"]),
         lambda v: f"dp_shard*dp_replicate must be dp ({v['dp']}), got {v['dp_shard']}*{v['dp_replicate']}",
-        **{"dp": 8, "dp_shard": 4, "dp_replicate": 4},
+        dp=8,
+        dp_shard=4,
+        dp_replicate=4,
     ),
 )

@@ -33,7 +33,8 @@ MAXTEXT_RULES = (
         "Its circular pipeline works in rounds of pp micro-batches.",
         lambda v: np.mod(v["num_microbatches"], v["pp"]) == 0,
         lambda v: f"num_microbatches must be a multiple of pp ({v['pp']}), got {v['num_microbatches']}",
-        **{"pp": 4, "num_microbatches": 6},
+        pp=4,
+        num_microbatches=6,
     ),
     one_rank_order(MAXTEXT),
     kv_heads_divide(MAXTEXT),
@@ -48,7 +49,7 @@ MAXTEXT_RULES = (
         "The fsdp axis shards all states, the data axis none.",
         lambda v: np.isin(v["zero_stage"], (0, 3)),
         lambda v: f"zero_stage must be 0 or 3, got {v['zero_stage']}",
-        **{"zero_stage": 1},
+        zero_stage=1,
     ),
     MAXTEXT.rule(
         "keeps-gathered-weights-with-pipeline",
@@ -58,7 +59,9 @@ MAXTEXT_RULES = (
         "pipeline_fsdp_ag_once gathers the weights of a pipeline once a step; there is no such key without.",
         lambda v: np.less(v["zero_stage"], 3) | np.equal(v["reshard"], 1) | np.greater(v["pp"], 1),
         lambda v: f"reshard_after_forward must be true under ZeRO-3 with pp {v['pp']}, got false",
-        **{"zero_stage": 3, "reshard": 0, "pp": 1},
+        zero_stage=3,
+        reshard=0,
+        pp=1,
     ),
     everything_or_nothing_recomputed(MAXTEXT, "Its remat policies name what is kept; full keeps inputs of layers."),
     host_takes_nothing(MAXTEXT, "gradients", "activations"),
@@ -73,7 +76,8 @@ MAXTEXT_RULES = (
             "offload of weights and of optimizer must be 0 or 1, "
             f"got {v['offload_weights']:g} and {v['offload_optimizer']:g}"
         ),
-        **{"offload_weights": 0, "offload_optimizer": 0.5},
+        offload_weights=0,
+        offload_optimizer=0.5,
     ),
     *equal_on_stages(MAXTEXT, "The configuration has one value for all ranks.", "zero", "recompute", "offload"),
 )

@@ -45,7 +45,10 @@ def _recompute_rules(launcher: Launcher) -> tuple[Rule, ...]:
                 f"recompute of activation needs experts in every layer and no shared ones, got {v['moe_layers']} of "
                 f"{v['model_layers']} layers with experts; mlp recomputes the whole MLP of a dense layer"
             ),
-            **{"recompute_activation": 1, "moe_layers": 0, "model_layers": 80, "shared_ffn": 0},
+            recompute_activation=1,
+            moe_layers=0,
+            model_layers=80,
+            shared_ffn=0,
         ),
         launcher.rule(
             "recomputes-full-or-selective",
@@ -88,7 +91,8 @@ def _offload_rules(launcher: Launcher) -> tuple[Rule, ...]:
             "--optimizer-cpu-offload is a part of the distributed optimizer.",
             lambda v: np.equal(v["offload_optimizer"], 0) | np.greater_equal(v["zero_stage"], 1),
             lambda v: f"offload of optimizer needs zero_stage 1 or more, got {v['zero_stage']}",
-            **{"offload_optimizer": 1.0, "zero_stage": 0},
+            offload_optimizer=1.0,
+            zero_stage=0,
         ),
         launcher.rule(
             "offloads-activations-of-layers",
@@ -123,7 +127,9 @@ def _rules(launcher: Launcher) -> tuple[Rule, ...]:
             "Its token dispatchers expect each TP rank to hold other tokens.",
             lambda v: np.equal(v["ep"], 1) | np.equal(v["tp"], 1) | np.equal(v["sequence_parallel"], 1),
             lambda v: f"sequence_parallel must be true with ep {v['ep']} and tp {v['tp']}, got false",
-            **{"ep": 8, "tp": 2, "sequence_parallel": 0},
+            ep=8,
+            tp=2,
+            sequence_parallel=0,
         ),
         launcher.rule(
             "keeps-gathered-weights-with-fsdp2",
@@ -141,7 +147,11 @@ def _rules(launcher: Launcher) -> tuple[Rule, ...]:
                 "reshard_after_forward must be true under ZeRO-3 unless pp and ep are 1 and embeddings are not tied, "
                 f"got false with pp {v['pp']}, ep {v['ep']}"
             ),
-            **{"zero_stage": 3, "reshard": 0, "pp": 2, "ep": 1, "tied": 0},
+            zero_stage=3,
+            reshard=0,
+            pp=2,
+            ep=1,
+            tied=0,
         ),
         *_recompute_rules(launcher),
         *_offload_rules(launcher),

@@ -42,7 +42,8 @@ TORCHTITAN_RULES = (
         "Rotary tables are made for the model's longest context; a longer sequence is refused.",
         lambda v: np.less_equal(v["seq_len"], v["max_seq_len"]),
         lambda v: f"seq_len must be at most max_seq_len ({v['max_seq_len']}), got {v['seq_len']}",
-        **{"seq_len": 16384, "max_seq_len": 8192},
+        seq_len=16384,
+        max_seq_len=8192,
     ),
     kinds_of_context(
         TORCHTITAN, "Version 0.3 has no context_parallel_rotate_method: keys and values are gathered.", "all_gather"
@@ -58,7 +59,10 @@ TORCHTITAN_RULES = (
         "Expert ranks are the ranks of one copy of the states, dealt out anew.",
         lambda v: np.mod(v["dp_shard"] * v["cp"] * v["tp"], v["ep"]) == 0,
         lambda v: f"ep must divide dp_shard*cp*tp ({v['dp_shard'] * v['cp'] * v['tp']}), got {v['ep']}",
-        **{"ep": 8, "dp_shard": 4, "cp": 1, "tp": 1},
+        ep=8,
+        dp_shard=4,
+        cp=1,
+        tp=1,
     ),
     fully_sharded_or_replicated(
         TORCHTITAN, "data_parallel_shard_degree shards weights, gradients and optimizer states alike."

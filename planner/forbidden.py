@@ -44,7 +44,7 @@ def broken_rules(request: PlanRequest, plan: Mapping[str, int]) -> tuple[BrokenR
 
 def _completions(request: PlanRequest, plan: Mapping[str, int]) -> Iterator[dict[str, int]]:
     """Layouts with the fixed values: every choice of the free degrees, and what the batch and the GPUs leave."""
-    fixed, batch, sharded = request.fixed, request.workload.global_batch, sequence_parallel(request)
+    fixed, batch = request.fixed, request.workload.global_batch
     choices = [_values(name, fixed, plan) for name in FREE]
     for combination in itertools.product(*choices):
         layout = dict(zip(FREE, combination, strict=True))

@@ -11,8 +11,9 @@ import numpy as np
 
 from planner.rules.accelerate import ACCELERATE, ACCELERATE_RULES, AXOLOTL, AXOLOTL_RULES, TRAINER, TRAINER_RULES
 from planner.rules.automodel import AUTOMODEL, AUTOMODEL_RULES
+from planner.rules.choices import RECOMPUTE_MODULES
 from planner.rules.deepspeed import DEEPSPEED, DEEPSPEED_RULES
-from planner.rules.express import CONTEXT_TYPES, RANK_ORDERS, RECOMPUTE_MODULES, Launcher
+from planner.rules.express import CONTEXT_TYPES, RANK_ORDERS, Launcher
 from planner.rules.layout import LAYOUT_RULES
 from planner.rules.maxtext import MAXTEXT, MAXTEXT_RULES
 from planner.rules.megatron import BRIDGE, BRIDGE_RULES, MEGATRON, MEGATRON_RULES

@@ -2,18 +2,20 @@
 
 import numpy as np
 
-from planner.rules.express import (
-    Launcher,
+from planner.rules.choices import (
     everything_or_nothing_recomputed,
-    experts_on_tensor_ranks,
     fully_sharded_or_replicated,
     host_takes_nothing,
+    states_offloaded_together,
+)
+from planner.rules.express import (
+    Launcher,
+    experts_on_tensor_ranks,
     kinds_of_context,
     kv_heads_divide,
     no_experts_apart,
     no_pipeline,
     no_sequence_parallel,
-    states_offloaded_together,
     vocabulary_divides,
 )
 from planner.rules.rule import Rule

@@ -2,14 +2,16 @@
 
 import numpy as np
 
-from planner.rules.express import (
+from planner.rules.choices import (
     OFFLOADED,
-    Launcher,
     equal_on_stages,
     everything_or_nothing_recomputed,
-    experts_in_one_piece,
     fully_sharded_or_replicated,
     host_takes_nothing,
+)
+from planner.rules.express import (
+    Launcher,
+    experts_in_one_piece,
     kinds_of_context,
     kv_heads_divide,
     microbatches_fill_1f1b,

@@ -4,11 +4,9 @@ from typing import Any
 
 import numpy as np
 
+from planner.rules.choices import equal_on_stages, even_layers, everything_or_nothing_recomputed
 from planner.rules.express import (
     Launcher,
-    equal_on_stages,
-    even_layers,
-    everything_or_nothing_recomputed,
     experts_on_tensor_ranks,
     kinds_of_context,
     kv_heads_divide,

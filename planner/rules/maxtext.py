@@ -2,13 +2,10 @@
 
 import numpy as np
 
+from planner.rules.choices import equal_on_stages, even_layers, everything_or_nothing_recomputed, host_takes_nothing
 from planner.rules.express import (
     Launcher,
-    equal_on_stages,
-    even_layers,
-    everything_or_nothing_recomputed,
     experts_on_tensor_ranks,
-    host_takes_nothing,
     kv_heads_divide,
     one_rank_order,
     runs_schedules,

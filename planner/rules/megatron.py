@@ -4,13 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from planner.rules.express import (
-    RECOMPUTE_MODULES,
-    Launcher,
-    equal_on_stages,
-    host_takes_nothing,
-    runs_schedules,
-)
+from planner.rules.choices import RECOMPUTE_MODULES, equal_on_stages, host_takes_nothing
+from planner.rules.express import Launcher, runs_schedules
 from planner.rules.rule import Rule, Values
 
 __all__ = ["BRIDGE", "BRIDGE_RULES", "MEGATRON", "MEGATRON_RULES"]

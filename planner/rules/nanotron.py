@@ -2,14 +2,16 @@
 
 import numpy as np
 
-from planner.rules.express import (
+from planner.rules.choices import (
     OFFLOADED,
-    Launcher,
     equal_on_stages,
     even_layers,
     everything_or_nothing_recomputed,
-    experts_on_tensor_ranks,
     host_takes_nothing,
+)
+from planner.rules.express import (
+    Launcher,
+    experts_on_tensor_ranks,
     kinds_of_context,
     kv_heads_divide,
     one_rank_order,

@@ -2,19 +2,21 @@
 
 import numpy as np
 
-from planner.rules.express import (
-    Launcher,
+from planner.rules.choices import (
     equal_on_stages,
     everything_or_nothing_recomputed,
-    experts_in_one_piece,
     fully_sharded_or_replicated,
     host_takes_nothing,
+    states_offloaded_together,
+)
+from planner.rules.express import (
+    Launcher,
+    experts_in_one_piece,
     kinds_of_context,
     kv_heads_divide,
     microbatches_fill_1f1b,
     one_rank_order,
     runs_schedules,
-    states_offloaded_together,
     untied_with_pipeline,
     vocabulary_divides,
 )

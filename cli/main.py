@@ -72,6 +72,14 @@ def planning(
     global_batch_tokens: Annotated[
         str | None, typer.Option(help="Tokens of a step: 4M.", metavar="TOKENS", rich_help_panel=BATCH)
     ] = None,
+    target: Annotated[
+        str,
+        typer.Option(
+            help="What the plan is to run on: a launcher, runtime, or any open launcher.",
+            metavar="NAME",
+            rich_help_panel=SEARCH,
+        ),
+    ] = "any",
     schedule: Annotated[
         str | None,
         typer.Option(help="Search this pipeline schedule alone.", metavar="NAME", rich_help_panel=SEARCH),
@@ -131,6 +139,7 @@ def planning(
         "global_batch": global_batch,
         "global_batch_tokens": global_batch_tokens,
         "recipe": recipe,
+        "target": target,
         "schedule": schedule,
         "gap": gap,
         "time_limit_s": time_limit,

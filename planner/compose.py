@@ -36,12 +36,12 @@ from planner.options import MARGIN, Rows
 from planner.predict import CostModel
 from planner.space import (
     CONTEXT_TYPES,
-    NOT_SEARCHED,
     RANK_ORDERS,
     RECOMPUTE_SETS,
     ZERO_MODES,
     chunk_layers,
     context_type,
+    not_searched,
 )
 
 __all__ = ["TIME_BAND", "document", "time_breakdown"]
@@ -192,14 +192,16 @@ def _peak_memory(search: Search, chosen: Rows) -> PeakMemory:
 def time_breakdown(best: Candidate, chosen: Rows) -> dict[str, float]:
     """Step seconds by cause on the rank with the most work; what it waits for is the bubble, hops included."""
     m = best.pipeline.layout["num_microbatches"]
-    parts = {name: m * chosen[f"{name}_s"] for name in ("compute", *COMMUNICATIONS, "recompute", "exchange")}
+    shared = ("pipeline_exchange",) if "pipeline_exchange_s" in chosen else ()
+    names = ("compute", *COMMUNICATIONS, *shared, "recompute", "exchange")
+    parts = {name: m * chosen[f"{name}_s"] for name in names}
     parts["exchange"] = parts["exchange"] + chosen["first_s"] + chosen["last_s"]
     busy = np.sum(list(parts.values()), axis=0)
     rank = int(np.argmax(busy))
     global_s = float(chosen["global_s"].max())
     breakdown = {
         "compute": float(parts["compute"][rank]),
-        **{name: float(parts[name][rank]) for name in COMMUNICATIONS},
+        **{name: float(parts[name][rank]) for name in (*COMMUNICATIONS, *shared)},
         "recompute": float(parts["recompute"][rank]),
         "state_exchange": float(parts["exchange"][rank]),
         "pipeline_bubble": best.objective_s - global_s - float(busy[rank]),
@@ -261,5 +263,6 @@ def _assumptions(search: Search) -> tuple[str, ...]:
         f"A plan fits when its predicted memory leaves {MARGIN:.0%} of it to spare.",
         f"Of {search.layouts:,} layouts on promising meshes, {above:,} cannot beat the plan by the gap and {over:,} do "
         "not fit.",
-        f"Not searched: {'; '.join(NOT_SEARCHED)}.",
+        *search.told,
+        f"Not searched: {'; '.join(not_searched(search.request))}.",
     )

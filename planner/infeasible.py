@@ -45,7 +45,7 @@ def explain_infeasible(search: Search) -> InfeasibleError:
         f"that layout: {degrees}, ZeRO-{row['zero_stage']}, layers split evenly, "
         f"{'every layer' if row['recompute'] == FULL else 'nothing'} recomputed; of the stage: {filled}",
         f"with {format_bytes(host_share_bytes(request))} of host memory a GPU, offload does not make it fit either",
-        f"not searched: {'; '.join(space.NOT_SEARCHED)}",
+        f"not searched: {'; '.join(space.not_searched(request))}",
     )
 
 

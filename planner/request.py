@@ -65,6 +65,7 @@ class PlanRequest(Spec):
     recipe: FrameworkRecipe
     capacity_bytes: PositiveFloat = Field(description="usable bytes of one GPU")
     target: Literal[TARGETS] = Field("any", description="what the plan is to run on")  # type: ignore[valid-type]
+    least_pp: PositiveInt = Field(1, description="fewest pipeline ranks of a layout")
     schedule: str | None = Field(
         None, description="the only pipeline schedule to search, None = those that the target runs"
     )

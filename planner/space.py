@@ -27,6 +27,7 @@ __all__ = [
     "chunk_layers",
     "context_forms",
     "context_type",
+    "deepest",
     "divisors",
     "expert_forms",
     "ends_can_spread",
@@ -36,6 +37,7 @@ __all__ = [
     "known_values",
     "layouts",
     "meshes",
+    "not_searched",
     "one_factor_away",
     "searched_schedules",
     "sequence_parallel",
@@ -138,6 +140,11 @@ def units(model: ModelSpec) -> int:
     return model.layer_pattern.repeats
 
 
+def deepest(request: PlanRequest) -> int:
+    """Pipeline ranks that a job can have at most."""
+    return min(units(request.model), request.cluster.gpus)
+
+
 def known_values(job: PlanRequest | PlanDocument) -> dict[str, int]:
     """What the rules read of a job: facts of its model, its workload and its cluster."""
     model, moe = job.model, job.model.moe
@@ -177,7 +184,7 @@ def meshes(request: PlanRequest) -> Columns:
     tp = np.arange(1, _largest_tensor_parallel(cluster) + 1)
     tp = tp[rules.legal({**known, "tp": tp}, *_TENSOR_PARALLEL_RULES)]
     cp = divisors(max(workload.seq_len // 2, 1), cluster.gpus)
-    pp = np.arange(1, min(units(request.model), cluster.gpus) + 1)
+    pp = np.arange(request.least_pp, deepest(request) + 1)
     dp = divisors(workload.global_batch, cluster.gpus)
     pairs = np.stack([axis.reshape(-1) for axis in np.meshgrid(tp, cp, indexing="ij")])
     pairs = pairs[:, rules.legal({**known, "tp": pairs[0], "cp": pairs[1]}, "cp-splits-sequence")]
@@ -367,6 +374,18 @@ def is_sliced(request: PlanRequest) -> bool:
     return any(name in SLICED for name in searched_schedules(request))
 
 
+def not_searched(request: PlanRequest) -> tuple[str, ...]:
+    """What no layout of the search has, with the flag that adds it where there is one."""
+    schedules = [name for name in SCHEDULES if name not in searched_schedules(request)]
+    others = f"pipelines that are {' or '.join(schedules)} (--target runtime)"
+    cuts = "slices of several sequences, and other numbers of slices than a few times pp or powers of two"
+    return (
+        *NOT_SEARCHED,
+        *((others,) if schedules and request.schedule is None and request.target == "any" else ()),
+        *((cuts,) if is_sliced(request) else ()),
+    )
+
+
 def _schedules(request: PlanRequest, pp: int, num_microbatches: int) -> list[tuple[int, int, int, int]]:
     """(vpp, schedule index, slices, group size) of pipelines of `pp` ranks on whole micro-batches."""
     if pp == 1:
@@ -411,9 +430,9 @@ def slice_counts(request: PlanRequest, pp: int, in_turns: bool) -> list[int]:
 
 def every_slice_count(request: PlanRequest, tp: int, cp: int) -> list[int]:
     """Into how many slices a sequence is cut on some pipeline of tp*cp ranks a stage, ascending."""
-    deepest = max(min(units(request.model), request.cluster.gpus // (tp * cp)), 1)
+    most = min(units(request.model), request.cluster.gpus // (tp * cp))
     found = {
-        count for pp in range(2, deepest + 1) for turns in (False, True) for count in slice_counts(request, pp, turns)
+        count for pp in range(2, most + 1) for turns in (False, True) for count in slice_counts(request, pp, turns)
     }
     return sorted(found)
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from planner import bounds, options
 from planner.alike import alike_options
-from planner.capability import stages_alike
+from planner.capability import is_restricted
 from planner.incumbent import Candidate, Search
 from planner.layout_costs import LayoutCosts
 from planner.pipeline import Pipeline
@@ -34,7 +34,7 @@ def costed(search: Search, costs: LayoutCosts, *, evenly: bool = False) -> Itera
     search.drop("bound", int(np.sum(~possible)), search.cutoff_s)
     rows = options.positions(lower, upper)
     search.visited(len(costs), len(rows["layout"]))
-    if stages_alike(model.request):
+    if is_restricted(model.request):
         costs, fitting, variant_of = alike_options(model, costs, rows)
         possible = possible[variant_of]
     else:

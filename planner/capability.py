@@ -11,7 +11,7 @@ from planner.predict import CostModel
 from planner.request import PlanRequest
 from planner.space import OFFLOADS, RECOMPUTE_SETS, ZERO_MODES, context_type, known_values, take
 
-__all__ = ["can_express", "is_restricted", "stages_alike", "without_the_inexpressible"]
+__all__ = ["can_express", "is_restricted", "without_the_inexpressible"]
 
 Rows = dict[str, NDArray[Any]]
 
@@ -20,14 +20,8 @@ PLAIN = {f"recompute_{module}": 0 for module in rules.RECOMPUTE_MODULES} | {"rec
 
 
 def is_restricted(request: PlanRequest) -> bool:
-    """Whether the target has rules of its own."""
+    """Whether the target has rules of its own. All that have want their stages to choose alike."""
     return any(launcher.name == request.target for launcher in rules.LAUNCHERS)
-
-
-def stages_alike(request: PlanRequest) -> bool:
-    """Whether the target wants the same choices on all stages."""
-    different = {"distinct_zero": 2, "distinct_recompute": 2, "distinct_offload": 2}
-    return not rules.expressible(different, request.target, "plan")
 
 
 def can_express(

@@ -4,11 +4,11 @@ Costs come from `CostModel.stages` and steps from the simulator, as they do in t
 a stage has, what fits and which assignment is best is worked out here, from the definitions.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
-from math import inf, prod
+from math import inf, lcm, prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -96,7 +96,7 @@ def _tensor_parallel(request: PlanRequest, tp: int) -> bool:
 def _context_parallel(request: PlanRequest, tp: int, cp: int) -> bool:
     """Only long sequences are split: each rank holds two pieces, which tensor parallelism splits once more."""
     seq_len = request.workload.seq_len
-    return cp == 1 or seq_len % (2 * cp * tp) == 0
+    return cp == 1 or seq_len % (cp * (lcm(2, tp) if request.recipe.sequence_parallel else 2)) == 0
 
 
 def _rest(request: PlanRequest, tp: int, cp: int, pp: int, dp: int) -> Iterator[Row]:
@@ -248,31 +248,33 @@ class BruteForce:
 
     def _fastest(self, index: int, stages: list[Stages]) -> float:
         """Seconds of the fastest choice of one option a stage."""
-        layout = self.layouts[index]
-        table = _table(layout)
-        boundary = float(self.costs.per_micro_batch("boundary_bytes")[index])
-        cluster, profile = self.request.cluster, self.request.profile
-        hop_s = hop_seconds(cluster, profile, boundary, layout["pp_stride"], layout["pp"])
         sizes = [len(stage.rows) for stage in stages]
         best = inf
         for start in range(0, prod(sizes), REPLAYED_AT_ONCE):
             numbers = np.arange(start, min(start + REPLAYED_AT_ONCE, prod(sizes)))
-            choice = np.unravel_index(numbers, sizes)
-            cells = [
-                np.stack([stage.chunk_s[kind][taken] for stage, taken in zip(stages, choice, strict=True)], axis=1)
-                for kind in range(len(TIMES))
-            ]
-            first_s, last_s, global_s = (
-                np.stack([getattr(stage, name)[taken] for stage, taken in zip(stages, choice, strict=True)], axis=1)
-                for name in ("first_s", "last_s", "global_s")
-            )
-            attention = {
-                name: np.stack([stage.attention_s[kind][taken] for stage, taken in zip(stages, choice, strict=True)], 1)
-                for kind, name in enumerate(ATTENTION)
-            }
-            times = StageTimes.of(*cells, first_s=first_s, last_s=last_s, hop_s=hop_s, **attention)
-            best = min(best, float((simulate(table, times).span_s + global_s.max(axis=1)).min()))
+            best = min(best, float(self.steps_s(index, stages, np.unravel_index(numbers, sizes)).min()))
         return best
+
+    def steps_s(self, index: int, stages: list[Stages], choice: Sequence[NDArray[np.int64]]) -> Array:
+        """Seconds of a step for some choices: of each stage the numbers of its options, one for each choice."""
+        layout = self.layouts[index]
+        boundary = float(self.costs.per_micro_batch("boundary_bytes")[index])
+        cluster, profile = self.request.cluster, self.request.profile
+        hop_s = hop_seconds(cluster, profile, boundary, layout["pp_stride"], layout["pp"])
+        cells = [
+            np.stack([stage.chunk_s[kind][taken] for stage, taken in zip(stages, choice, strict=True)], axis=1)
+            for kind in range(len(TIMES))
+        ]
+        first_s, last_s, global_s = (
+            np.stack([getattr(stage, name)[taken] for stage, taken in zip(stages, choice, strict=True)], axis=1)
+            for name in ("first_s", "last_s", "global_s")
+        )
+        attention = {
+            name: np.stack([stage.attention_s[kind][taken] for stage, taken in zip(stages, choice, strict=True)], 1)
+            for kind, name in enumerate(ATTENTION)
+        }
+        times = StageTimes.of(*cells, first_s=first_s, last_s=last_s, hop_s=hop_s, **attention)
+        return np.asarray(simulate(_table(layout), times).span_s + global_s.max(axis=1))
 
     def _options(self, index: int, position: int, layers: int) -> Stages:
         """Every option of a stage that fits: ways of splitting states, sets to recompute, layers that do so."""

@@ -58,13 +58,22 @@ def _whole(row: Mapping[str, str], name: str, default: int) -> int:
 
 def _run(row: Mapping[str, str]) -> Run | None:
     """The configuration of a test; None where its arguments contradict what is known of the machine."""
+    try:
+        run = read_run(_cells(row))
+        return replace(run, model=_model(row, run.model), recipe=run.recipe.replaced(**_fusion(row)))
+    except (RunError, SpecError):
+        return None
+
+
+def _cells(row: Mapping[str, str]) -> dict[str, Any]:
+    """The arguments of a test as the cells of a run."""
     layers, pp = _whole(row, "num-layers", 0), _whole(row, "pipeline-model-parallel-size", 1)
     per_chunk = _whole(row, "num-layers-per-virtual-pipeline-stage", 0)
     experts, heads = _whole(row, "num-experts", 0), _whole(row, "num-attention-heads", 0)
     hidden, tp = _whole(row, "hidden-size", 0), _whole(row, "tensor-model-parallel-size", 1)
     gpus = _whole(row, "nodes", 1) * _whole(row, "gpus_per_node", 8)
     modules = row["recompute-modules"].strip("[]").split()
-    cells: dict[str, Any] = {
+    return {
         "model": "mixtral-8x7b" if experts else "gpt test",
         "gpu": next((gpu for word, gpu in GPUS if word in row["platform"]), "a100-80-sxm"),
         "recipe": "megatron",
@@ -94,11 +103,6 @@ def _run(row: Mapping[str, str]) -> Run | None:
         "recompute": f"selective:{'+'.join(modules)}" if modules else "none",
         "precision": "fp8" if row["fp8-format"] else "bf16",
     }
-    try:
-        run = read_run(cells)
-        return replace(run, model=_model(row, run.model), recipe=run.recipe.replaced(**_fusion(row)))
-    except (RunError, SpecError):
-        return None
 
 
 def _fusion(row: Mapping[str, str]) -> dict[str, bool]:

@@ -3,7 +3,8 @@
 import pytest
 
 from cost_models import lowered_costs
-from cost_models.lower import lower, rebound
+from cost_models.lower import lower
+from cost_models.lowered import rebound
 from cost_models.lowered_costs import lowered_exchange, lowered_micro_batch, lowered_stage, structure
 from cost_models.specs.catalog import load_model, load_recipe
 from cost_models.stage import micro_batch_costs

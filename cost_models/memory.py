@@ -174,7 +174,7 @@ def _cached_bytes(model: ModelSpec) -> Expr:
     """Keys and values of a slice that a layer keeps for later slices where the recompute set frees them otherwise."""
     kept = 1 - sym.recompute_full
     if model.mla:
-        kept *= 1 - sym.recompute_mla_up_proj
+        kept *= 1 - sym.RECOMPUTE_FLAGS["mla_up_proj"]
     several = at_least(sym.seq_len, 2 * sym.slice_len)
     return several * (1 - kept) * key_value_bytes(model, _local_slice)
 

@@ -1,4 +1,6 @@
-"""Why the plan's schedule and not another: the best pipeline of each other one, and what it lacks on the plan's mesh."""
+"""Why the plan's schedule and not another: the best pipeline of each other one, what it lacks on the plan's mesh."""
+
+from itertools import islice
 
 from cost_models.specs.units import format_bytes
 from planner import space
@@ -14,14 +16,14 @@ from planner.space import MESH
 
 __all__ = ["rivals"]
 
-# How near to its fastest pipeline another schedule is looked at, and for how long.
-RIVAL_GAP, RIVAL_LIMIT_S = 0.02, 3.0
+# How near to its fastest pipeline another schedule is looked at, and in how many batches of layouts, the best first.
+RIVAL_GAP, RIVAL_BATCHES = 0.02, 3
 
 
 def rivals(search: Search) -> tuple[str, ...]:
     """A sentence for every schedule of the search other than the plan's: what its best pipeline takes, why it loses.
 
-    None where the search knew the usual schedules only, or is out of time.
+    None where the search knew the usual schedules only, or was cut short.
     """
     request, best = search.request, search.best
     if best is None or search.limit_reached or request.schedule is not None or not space.is_sliced(request):
@@ -35,7 +37,7 @@ def rivals(search: Search) -> tuple[str, ...]:
 
 def _sentence(held: PlanRequest, best: Candidate) -> str:
     """How much longer a schedule's best pipeline takes than the plan, or by how much the least one does not fit."""
-    search = _searched(held.replaced(gap=RIVAL_GAP, time_limit_s=RIVAL_LIMIT_S))
+    search = _searched(held.replaced(gap=RIVAL_GAP, time_limit_s=None))
     here = _on_mesh(held, best)
     if search.best is None:
         return f"Not {held.schedule}: {_shortage(held)}{here}."
@@ -49,7 +51,7 @@ def _sentence(held: PlanRequest, best: Candidate) -> str:
 def _searched(request: PlanRequest) -> Search:
     """The search with the best plan of each layout by its bound: near enough to tell, without a proof."""
     search = Search(CostModel(request))
-    for costs in best_first(search):
+    for costs in islice(best_first(search), RIVAL_BATCHES):
         for pipeline in costed(search, costs):
             candidate = bounded(search, pipeline)
             if candidate is not None:

@@ -43,7 +43,7 @@ def plan(request: PlanRequest, progress: Callable[[Progress], None] | None = Non
 
 
 def _on_runtime(search: Search, progress: Callable[[Progress], None] | None) -> Search:
-    """The search over all schedules of the project's own runtime; where it finds nothing either, the one it is given."""
+    """The search over all schedules of the project's own runtime; the one given where nothing fits there either."""
     request = search.request
     if request.target != "any" or request.schedule is not None:
         return search

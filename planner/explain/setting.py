@@ -9,6 +9,7 @@ import numpy as np
 import sympy
 
 from cost_models import stage
+from cost_models import symbols as sym
 from cost_models.slicing import pipeline_exchange_costs
 from cost_models.symbols import MEANINGS, RECOMPUTE_FLAGS
 from planner.explain.formulas import Formula, formula, unit_of, values_of
@@ -86,6 +87,12 @@ class Setting:
     def evaluated(self, expressions: Mapping[str, Expr]) -> Mapping[str, float]:
         """The value of each expression here, by name."""
         return values_of(expressions, self.values(expressions.values()), self.plan.model.functions)
+
+    def of_micro_batch(self, expression: Expr) -> Expr:
+        """The seconds of a micro-batch, from those of one pass: as many as there are slices."""
+        if self.plan.model.sliced:
+            return sym.slices * expression
+        return sympy.sympify(expression).xreplace({sym.slice_len: sym.seq_len})
 
     def formula(self, name: str, expression: Expr, value: float | None = None, unit: str | None = None) -> Formula:
         """The expression written out with this stage's numbers; its value is computed where it is not given."""

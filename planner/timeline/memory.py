@@ -58,13 +58,15 @@ class StageMemory:
     saved_bytes: FloatArray
     """[ranks, chunks] from the forward of one slice of a micro-batch to its last gradient."""
     waiting_bytes: FloatArray
-    """[ranks] of each micro-batch in the last chunk but one: logits that wait for their backward."""
+    """[ranks] of each slice in the last chunk but one: logits that wait for their backward."""
+    most_waiting: IntArray
+    """[ranks] slices whose logits a rank has at most: ranks that share out the head wait for the last one."""
     peak_bytes: FloatArray
     """[ranks] what the cost model says the device reports at its peak."""
 
 
-def stage_memory(pipeline: Pipeline, choice: ArrayLike, slices: int = 1) -> StageMemory:
-    """What the stages of a choice hold; a micro-batch is saved in so many slices."""
+def stage_memory(pipeline: Pipeline, choice: ArrayLike) -> StageMemory:
+    """What the stages of a choice hold."""
     rows = take(pipeline.options, np.asarray(choice))
     held = pipeline.model.stages(pipeline.costs, rows, "phases")
     passes = sum(held[name] for name in ("saved_bytes", "waiting_bytes", "buffer_bytes", "transient_bytes"))
@@ -75,14 +77,15 @@ def stage_memory(pipeline: Pipeline, choice: ArrayLike, slices: int = 1) -> Stag
         buffer_bytes=held["buffer_bytes"],
         transient_bytes=held["transient_bytes"],
         optimizer_bytes=held["optimizer_bytes"],
-        saved_bytes=_saved_bytes(pipeline, rows) / slices,
+        saved_bytes=_saved_bytes(pipeline, rows),
         waiting_bytes=held["waiting_bytes"] / waiting_logits,
+        most_waiting=rows["live_head"],
         peak_bytes=held["device_bytes"],
     )
 
 
 def _saved_bytes(pipeline: Pipeline, rows: Rows) -> FloatArray:
-    """[ranks, chunks] bytes that one micro-batch keeps in each chunk."""
+    """[ranks, chunks] bytes that one slice of a micro-batch keeps in each chunk."""
     ranks, vpp = len(rows["layers"]), pipeline.layout["vpp"]
     repeated = {name: np.repeat(column, vpp) for name, column in rows.items()}
     chunks = chunk_rows(repeated, np.tile(np.arange(vpp), ranks))
@@ -90,7 +93,7 @@ def _saved_bytes(pipeline: Pipeline, rows: Rows) -> FloatArray:
         "live_layers": chunks["layers"],
         "live_recompute_layers": chunks["recompute_layers"],
         "live_embedding": chunks["has_embedding"],
-        "live_head": chunks["has_head"],
+        "live_head": chunks["has_head"] > 0,
     }
     return pipeline.model.stages(pipeline.costs, {**chunks, **alive}, "phases")["saved_bytes"].reshape(ranks, vpp)
 
@@ -126,7 +129,7 @@ def _levels(table: ActionTable, mine: slice, memory: StageMemory, rank: int) -> 
 
     def held(not_yet_freed: IntArray | int) -> FloatArray:
         in_flight = np.cumsum(saved * change) + saved * not_yet_freed
-        logits = (np.cumsum(in_last * change) + in_last * not_yet_freed) / table.slices
+        logits = np.minimum(np.cumsum(in_last * change) + in_last * not_yet_freed, memory.most_waiting[rank])
         level: FloatArray = base + in_flight + memory.waiting_bytes[rank] * np.maximum(logits - 1, 0)
         return level
 

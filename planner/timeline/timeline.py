@@ -52,6 +52,6 @@ def timeline_of(candidate: Candidate) -> Timeline:
     pipeline, choice = candidate.pipeline, np.asarray(candidate.choice)
     global_s = float(pipeline.options["global_s"][choice].max())
     step = replayed(pipeline.table, pipeline.times(choice), global_s)
-    memory = stage_memory(pipeline, choice, step.table.slices)
+    memory = stage_memory(pipeline, choice)
     capacity_bytes = float(pipeline.model.request.capacity_bytes)
     return Timeline(step, memory_curves(step, memory), memory.peak_bytes, capacity_bytes)

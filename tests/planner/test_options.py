@@ -46,6 +46,27 @@ def test_live_layers_are_never_too_few_and_exact_for_equal_chunks(name: str, p: 
             assert extra or counted == exact
 
 
+@pytest.mark.parametrize(
+    ("name", "p", "v", "m", "slices"),
+    [
+        *(("slimpipe", p, v, m, k * p) for p in (2, 4) for v in (1, 2, 5) for m in (1, 2, 5) for k in (1, 4)),
+        *(("seq1f1b", p, 1, m, slices) for p in (2, 5) for m in (1, 3, 8) for slices in (2, 8)),
+        *(("terapipe", p, 1, m, slices) for p in (2, 3) for m in (1, 4) for slices in (2, 8)),
+        *(("breadth-first", p, v, m, 1) for p in (2, 3) for v in (1, 3) for m in (1, 4, 9)),
+    ],
+)
+def test_live_counts_of_slices_are_those_of_the_whole_table(name: str, p: int, v: int, m: int, slices: int) -> None:
+    """Settling early, and what is known without a table, change nothing either; counts are slices of micro-batches."""
+    live, vectors = live_counts(name, p, v, m, slices), schedules.live_chunks(name, p, v, m, slices=slices)
+    for rank in range(p):
+        assert live.total[rank] == vectors[rank].sum(axis=1).max()
+        assert live.first[rank] == vectors[rank][:, 0].max()
+        assert live.last[rank] == vectors[rank][:, -1].max()
+        for extra in range(v):
+            sizes = chunk_layers(extra, v, np.arange(v), rank == p - 1 and p > 1)
+            assert live.wide[rank, extra] == (vectors[rank] * sizes).sum(axis=1).max()
+
+
 def all_options(space: Space) -> tuple[CostModel, LayoutCosts, dict[str, np.ndarray]]:
     """The options of every layout, position and number of layers."""
     request = space.request()
@@ -109,7 +130,9 @@ def test_positions_list_every_number_of_layers() -> None:
 def test_a_stage_knows_what_it_holds() -> None:
     """Rank 0 of two holds the embedding, rank 1 the head; live counts are those of interleaving in two chunks."""
     columns = {name: np.array([value]) for name, value in {"pp": 2, "vpp": 2, "num_microbatches": 4}.items()}
-    columns["schedule"] = np.array([1])
+    columns |= {
+        name: np.array([value]) for name, value in {"schedule": 1, "slices": 1, "group_size": 2, "spread": 0}.items()
+    }
     rows = {"layout": np.zeros(2, dtype=np.int64), "position": np.arange(2), "layers": np.array([3, 4])}
     stage = stage_rows(columns, rows)
     assert stage["has_embedding"].tolist() == [1, 0]

@@ -50,7 +50,15 @@ def explain_infeasible(search: Search) -> InfeasibleError:
 
 
 def _nothing_legal(request: PlanRequest) -> InfeasibleError:
-    """The error that tells which rules the smallest pipeline of the schedule asked for breaks; any job can run 1f1b."""
+    """The error that tells which rules the smallest pipeline of the schedule asked for breaks; any job can run 1f1b.
+
+    Where the target can express no job like this, its rules are told.
+    """
+    alone = {**space.known_values(request), "tp": 1, "cp": 1, "pp": 1, "dp": 1, "sequence_parallel": 0}
+    refused = rules.refusals(alone, request.target, "mesh")
+    if refused:
+        told = (f"{message} ({name})" for name, message in refused)
+        return InfeasibleError(f"{request.target} can express no plan of this job", *told)
     chunks = 2 if request.schedule in ("interleaved", "breadth-first") else 1
     smallest = {"tp": 1, "cp": 1, "pp": 2, "vpp": chunks, "dp": 1}
     batch = request.workload.global_batch
@@ -66,7 +74,8 @@ def _nothing_legal(request: PlanRequest) -> InfeasibleError:
     degrees = ", ".join(f"{name} {value}" for name, value in smallest.items() if name in DEGREES)
     gpus = f"{request.cluster.gpus:,} GPU{'s' * (request.cluster.gpus != 1)}"
     return InfeasibleError(
-        f"no layout of {gpus} is legal for the {request.schedule} schedule",
+        f"no layout of {gpus} is legal for the {request.schedule} schedule"
+        f"{'' if request.target == 'any' else f' and can be expressed by {request.target}'}",
         *(f"its smallest pipeline is {degrees}: {message}" for message in broken),
         *((space.SLICES_NEED,) if request.schedule in SLICED else ()),
     )

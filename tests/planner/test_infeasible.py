@@ -71,3 +71,15 @@ def _job(gpus: int, batch: int) -> dict[str, object]:
         "cluster": request.cluster.with_gpus(gpus),
         "workload": request.workload.replaced(global_batch=batch),
     }
+
+
+def test_a_target_that_knows_no_such_job_says_why() -> None:
+    """torchtitan refuses sequences beyond the model's context, and pipelines of a schedule that it does not run."""
+    with pytest.raises(InfeasibleError) as long:
+        search.plan(build_request("llama3-8b", 8, "80GB", seq_len="16k", target="torchtitan"))
+    assert long.value.messages == (
+        "torchtitan can express no plan of this job",
+        "seq_len must be at most max_seq_len (8192), got 16384 (torchtitan-has-rotary-positions-for-sequence)",
+    )
+    with pytest.raises(InfeasibleError, match="gpipe schedule and can be expressed by megatron"):
+        search.plan(build_request("llama3-8b", 8, "80GB", schedule="gpipe", target="megatron"))

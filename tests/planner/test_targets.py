@@ -79,7 +79,8 @@ def random_job(seed: int) -> PlanRequest:
         gpus_per_node=draw.choice([1, 2, 4, 8]),
         seq_len=draw.choice(["1k", "1k", "2k", "1000", "16k"]),
         global_batch=draw.randint(1, 12),
-        target=draw.choice(TARGETS),
+        target=draw.choice(LAUNCHERS).name,
+        recipe="megatron",
         overrides=[
             *(f"model.{name}={value}" for name, value in changes.items()),
             *(f"model.{change}" for change in kind),

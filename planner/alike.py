@@ -6,12 +6,11 @@ that fit for some stage, and every layer: with any other, all stages would still
 """
 
 import itertools
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.capability import can_express, without_the_inexpressible
+from planner.capability import offload_shares, without_the_inexpressible
 from planner.layout_costs import LayoutCosts
 from planner.offload import GRID, STATES, host_share_bytes
 from planner.options import (
@@ -30,6 +29,8 @@ from planner.space import OFFLOADS, take
 
 __all__ = ["alike_options"]
 
+# Every way to offload something: weights, gradients, optimizer states and activations.
+SHARES = np.array([(*states, *rest) for states in STATES for rest in itertools.product(GRID, GRID)])[1:]
 CHOICES = ("layout", "zero", "recompute", "shared_per_chunk", *OFFLOADS)
 
 
@@ -123,12 +124,9 @@ def _on_host(model: CostModel, costs: LayoutCosts, rows: Rows) -> list[Rows]:
         if recompute not in searched_sets(model):
             continue
         trial = with_recompute(rows, recompute, layers)
-        for (weights, gradients), optimizer, activations in itertools.product(STATES, GRID, GRID):
-            shares: tuple[Any, ...] = (weights, gradients, optimizer, activations)
-            if any(shares):
-                columns = {name: np.full(len(whole), share) for name, share in zip(OFFLOADS, shares, strict=True)}
-                part = {**trial, **columns}
-                allowed = can_express(model, costs.layouts, part, "stage")
-                most = np.where(recompute == FULL, whole.max(initial=0), 0)
-                found.append(_fitting(model, costs, take(part, allowed), np.full(int(allowed.sum()), most)))
+        for shares in offload_shares(model, SHARES, int(recompute == FULL)).tolist():
+            columns = {name: np.full(len(whole), share) for name, share in zip(OFFLOADS, shares, strict=True)}
+            part = without_the_inexpressible(model, costs.layouts, {**trial, **columns}, "stage")
+            most = whole.max(initial=0) if recompute == FULL else 0
+            found.append(_fitting(model, costs, part, np.full(len(part["layout"]), most)))
     return found

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from planner import rules
 from planner.predict import CostModel
 from planner.request import PlanRequest
-from planner.space import OFFLOADS, RECOMPUTE_SETS, ZERO_MODES, context_type, known_values, take
+from planner.space import OFFLOADS, RECOMPUTE_SETS, ZERO_MODES, context_type, take
 
-__all__ = ["can_express", "is_restricted", "without_the_inexpressible"]
+__all__ = ["can_express", "is_restricted", "offload_shares", "without_the_inexpressible"]
 
 Rows = dict[str, NDArray[Any]]
 
@@ -32,7 +32,7 @@ def can_express(
     if not is_restricted(request):
         return np.ones(count, dtype=bool)
     of_layout = take({**layouts, "cp_type": context_type(layouts)}, rows["layout"])
-    values: dict[str, Any] = {**known_values(request), **of_layout, **dict.fromkeys(OFFLOADS, 0.0), **PLAIN}
+    values: dict[str, Any] = {**model.known, **of_layout, **dict.fromkeys(OFFLOADS, 0.0), **PLAIN}
     values["stage_layers"] = _layers(request, rows, rows["layers"], 1)
     if "zero" in rows:
         values["zero_stage"], values["reshard"] = (ZERO_MODES[name][rows["zero"]] for name in ("zero_stage", "reshard"))
@@ -47,6 +47,18 @@ def without_the_inexpressible(
 ) -> Rows:
     """The rows that `can_express` allows."""
     return take(rows, can_express(model, layouts, rows, *scopes)) if is_restricted(model.request) else rows
+
+
+def offload_shares(model: CostModel, shares: NDArray[np.float64], recompute_full: int) -> NDArray[np.float64]:
+    """Those of the shares, float[n, 4] in the order of OFFLOADS, that some stage under the target may have."""
+    if not is_restricted(model.request):
+        return shares
+    # The most that any stage can be allowed: no pipeline, any ZeRO stage, layers that every share divides.
+    values: dict[str, Any] = {**model.known, **PLAIN, "recompute_full": recompute_full, "pp": 1, "stage_layers": 12}
+    values |= {name: column[:, None] for name, column in zip(OFFLOADS, shares.T, strict=True)}
+    values["zero_stage"] = np.arange(4)
+    allowed = rules.expressible(values, model.request.target, "stage", fields=("offload",))
+    return shares[np.broadcast_to(allowed, (len(shares), 4)).any(axis=1)]
 
 
 def _layers(request: PlanRequest, rows: Rows, groups: NDArray[np.int64], ends: Any) -> NDArray[np.int64]:

@@ -18,7 +18,7 @@ from cost_models.lowered_costs import (
 )
 from cost_models.vocabulary import RECOMPUTE_MODULES, recompute_flag
 from planner.request import PlanRequest
-from planner.space import RECOMPUTE_SETS, is_sliced
+from planner.space import RECOMPUTE_SETS, is_sliced, known_values
 
 if TYPE_CHECKING:
     from planner.layout_costs import LayoutCosts
@@ -116,6 +116,11 @@ class CostModel:
         self._stages: dict[str, Lowered] = {}
         self.constants = constants(request)
         self._shares = recompute_shares
+
+    @cached_property
+    def known(self) -> Mapping[str, int]:
+        """What rules read of the request beside a layout's columns."""
+        return known_values(self.request)
 
     @cached_property
     def functions(self) -> Mapping[str, Any]:

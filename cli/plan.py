@@ -39,7 +39,7 @@ def plan(
     document, code = _searched(request)
     wall_time_s = time.perf_counter() - started_s
     if advise and code == DONE:
-        document = _advised(document, request)
+        document, code = _advised(document, request)
     if output is not None:
         write(document, output)
     if stats is not None:
@@ -51,11 +51,16 @@ def plan(
     return code
 
 
-def _advised(document: PlanDocument, request: PlanRequest) -> PlanDocument:
+def _advised(document: PlanDocument, request: PlanRequest) -> tuple[PlanDocument, int]:
+    """The plan with the best step of every launcher, and the exit code; as it was where this was interrupted."""
     from planner.advice import advised
 
-    with live_line() as progress:
-        return advised(document, request, progress)
+    try:
+        with live_line() as progress:
+            return advised(document, request, progress), DONE
+    except Interrupted as stop:
+        print(f"plan: {stop}; the best plans of other launchers are left out", file=sys.stderr)
+        return document, INTERRUPTED
 
 
 def _searched(request: PlanRequest) -> tuple[PlanDocument, int]:

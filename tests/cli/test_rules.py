@@ -5,6 +5,7 @@ import json
 import pytest
 
 from cli.main import run
+from planner.errors import Interrupted
 from planner.rules import RULES
 
 SMALL = ["--model", "llama3.2-1b", "--gpus", "2", "--mem", "80GB", "--global-batch", "8", "--seq-len", "2k"]
@@ -81,3 +82,18 @@ def test_the_report_ends_with_the_launchers(capsys: pytest.CaptureFixture[str]) 
     assert "runtime: yes" in told.replace("\n    ", " ")
     assert "its best plan takes" not in told
     assert "its best plan takes" in more
+
+
+def test_advice_that_is_interrupted_keeps_the_plan(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The plan is printed as it was, the exit code is 130."""
+
+    def stopped(*_: object) -> None:
+        raise Interrupted
+
+    monkeypatch.setattr("planner.advice.advised", stopped)
+    assert run([*SMALL, "--advise", "--json"]) == 130
+    out, err = capsys.readouterr()
+    assert json.loads(out)["launchers"]["runtime"]["expressible"]
+    assert "the best plans of other launchers are left out" in err

@@ -17,13 +17,13 @@ from planner.layout_costs import LayoutCosts
 from planner.options import FULL, Rows, fitting, kv_gradient_layers, stage_rows, with_recompute, with_zero_modes
 from planner.predict import ATTENTION_OUTPUTS, MICRO_BATCH_OUTPUTS, CostModel, unit_seconds
 from planner.request import PlanRequest
+from planner.slices import every_slice_count
 from planner.space import (
     OFFLOADS,
     ZERO_MODES,
     Columns,
     context_forms,
     divisors,
-    every_slice_count,
     expert_forms,
     is_sliced,
     units,

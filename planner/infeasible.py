@@ -17,6 +17,7 @@ from planner.offload import host_share_bytes
 from planner.options import FULL, MARGIN, searched_sets, stage_rows, with_recompute
 from planner.predict import CostModel
 from planner.request import PlanRequest
+from planner.slices import SLICES_NEED
 from planner.space import SCHEDULES, ZERO_MODES, Columns, take, units
 
 __all__ = ["explain_infeasible", "nearest"]
@@ -68,7 +69,7 @@ def _nothing_legal(request: PlanRequest) -> InfeasibleError:
     return InfeasibleError(
         f"no layout of {gpus} is legal for the {request.schedule} schedule",
         *(f"its smallest pipeline is {degrees}: {message}" for message in broken),
-        *((space.SLICES_NEED,) if request.schedule in SLICED else ()),
+        *((SLICES_NEED,) if request.schedule in SLICED else ()),
     )
 
 

@@ -28,6 +28,7 @@ __all__ = [
     "Live",
     "Rows",
     "chunk_rows",
+    "cut_of",
     "device_capacity",
     "fitting",
     "live_counts",
@@ -73,12 +74,18 @@ def live_counts(schedule: str, pp: int, vpp: int, num_microbatches: int, slices:
         every, ones = np.full(pp, units * vpp), np.ones((pp, 1), dtype=np.int64)
         return Live(every, units * np.arange(vpp) * ones, every // vpp, every // vpp)
     settled = SETTLED * pp if slices == 1 else -(-SETTLED * pp // slices) + 1
-    return _live_counts(schedule, pp, vpp, min(num_microbatches, settled), slices, group_size or None)
+    return _live_counts(schedule, pp, vpp, min(num_microbatches, settled), slices, group_size)
+
+
+def cut_of(schedule: str, slices: int, group_size: int) -> dict[str, int]:
+    """Into what a schedule cuts micro-batches, or how many it groups: the keywords that its table takes."""
+    cut = {"slices": slices} if schedule in schedules.SLICED else {}
+    return cut | ({"group_size": group_size} if schedule in schedules.GROUPED and group_size else {})
 
 
 @lru_cache(maxsize=4096)
-def _live_counts(schedule: str, pp: int, vpp: int, num_microbatches: int, slices: int, group_size: int | None) -> Live:
-    table = schedules.actions(schedule, pp, vpp, num_microbatches, slices=slices, group_size=group_size)
+def _live_counts(schedule: str, pp: int, vpp: int, num_microbatches: int, slices: int, group_size: int) -> Live:
+    table = schedules.actions(schedule, pp, vpp, num_microbatches, **cut_of(schedule, slices, group_size))
     histories = live_histories(table)
     running = np.cumsum(histories, axis=2)
     every = running[..., -1]

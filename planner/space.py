@@ -12,6 +12,7 @@ from cost_models.specs.cluster import ClusterSpec
 from cost_models.specs.model import ModelSpec
 from planner import rules
 from planner.request import SCHEDULES, PlanRequest
+from planner.slices import ends_can_spread, slice_counts
 
 __all__ = [
     "CONTEXT_TYPES",
@@ -29,8 +30,6 @@ __all__ = [
     "deepest",
     "divisors",
     "expert_forms",
-    "ends_can_spread",
-    "every_slice_count",
     "first_of_each",
     "is_sliced",
     "known_values",
@@ -39,7 +38,6 @@ __all__ = [
     "not_searched",
     "one_factor_away",
     "searched_schedules",
-    "slice_counts",
     "take",
     "units",
 ]
@@ -72,15 +70,6 @@ LAYOUT_FIELDS = (
 
 # Schedules that are searched unless a target or a schedule is named.
 USUAL_SCHEDULES = ("1f1b", "interleaved", "gpipe")
-# Slices of a sequence that are tried: these times pp for SlimPipe, whose ranks take turns of pp slices, else powers of
-# two up to the last of these times pp; none shorter than so many tokens, where kernels are no longer efficient.
-SLICE_FACTORS = (1, 2, 4, 8)
-LEAST_SLICE_TOKENS = 1024
-SLICES_NEED = (
-    f"sequences are cut into slices of at least {LEAST_SLICE_TOKENS:,} tokens; slimpipe also needs a model whose "
-    "layers are all in the repeating pattern, without multi-token prediction"
-)
-
 # Per stage: how states are sharded, in order of preference at equal cost. Columns as the cost symbols name them.
 ZERO_MODES: Mapping[str, NDArray[np.int64]] = {
     "zero_stage": np.array([0, 1, 2, 3, 3]),
@@ -271,6 +260,8 @@ def with_strides(columns: Columns) -> Columns:
     dp_stride = np.where(pipeline_outside, columns["tp"], columns["tp"] * columns["pp"])
     stage_ranks = inner * columns["dp"]
     expert_stride = columns["ep"] * columns["etp"]
+    # Runs that were measured elsewhere have no column for their schedule: it is none that spreads slices.
+    spread = np.equal(columns["schedule"], SCHEDULES.index("slimpipe")) if "schedule" in columns else False
     return {
         **columns,
         "dp_stride": dp_stride,
@@ -279,7 +270,7 @@ def with_strides(columns: Columns) -> Columns:
         "expert_shard": stage_ranks // expert_stride,
         "expert_stride": expert_stride,
         "world": stage_ranks * columns["pp"],
-        "spread": ((columns["schedule"] == SCHEDULES.index("slimpipe")) & (columns["pp"] > 1)).astype(np.int64),
+        "spread": (spread & (columns["pp"] > 1)).astype(np.int64),
     }
 
 
@@ -390,28 +381,3 @@ def _sliced_schedules(request: PlanRequest, tp: int, cp: int, pp: int) -> list[t
             if rules.legal({**known, "slices": slices}, "slices-divide-sequence"):
                 choices += [(vpp, SCHEDULES.index(name), slices, 0) for vpp in depths]
     return choices
-
-
-def slice_counts(request: PlanRequest, pp: int, in_turns: bool) -> list[int]:
-    """Into how many slices a sequence is cut, ascending; multiples of pp where ranks take slices in turns."""
-    if in_turns:
-        counts = [pp * factor for factor in SLICE_FACTORS]
-    else:
-        counts = [2**power for power in range(1, (SLICE_FACTORS[-1] * pp).bit_length())]
-    seq_len = request.workload.seq_len
-    return [count for count in counts if seq_len % count == 0 and seq_len // count >= LEAST_SLICE_TOKENS]
-
-
-def every_slice_count(request: PlanRequest, tp: int, cp: int) -> list[int]:
-    """Into how many slices a sequence is cut on some pipeline of tp*cp ranks a stage, ascending."""
-    most = min(units(request.model), request.cluster.gpus // (tp * cp))
-    found = {
-        count for pp in range(2, most + 1) for turns in (False, True) for count in slice_counts(request, pp, turns)
-    }
-    return sorted(found)
-
-
-def ends_can_spread(model: ModelSpec) -> bool:
-    """Whether embedding and head hold no layers, so that pipeline ranks can share them out by the vocabulary."""
-    pattern = model.layer_pattern
-    return not (pattern.leading or pattern.trailing or model.mtp_layers)

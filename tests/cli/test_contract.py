@@ -13,7 +13,7 @@ from cli.main import app
 FLAGS = {
     "": "--cluster --gap --global-batch --global-batch-tokens --gpu --gpus --gpus-per-node "
     "--install-completion --json --mem --model --nodes --output --recipe --schedule --seq-len --set "
-    "--show-completion --stats --time-limit --top-k --version --why-not -o",
+    "--show-completion --stats --target --time-limit --top-k --version --why-not -o",
     "clusters": "--json",
     "evaluate": "--json --out",
     "explain": "--json --stage --why-not",

@@ -63,8 +63,8 @@ def test_memory_is_near_what_the_authors_plan_with(
 
 
 def test_the_bubble_shrinks_with_the_slices() -> None:
-    """About (p - 1) / (n v) of a micro-batch's work is waited for, and with hops and the ends' chunks twice that at most;
-    less with every slice more."""
+    """About (p - 1) / (n v) of a micro-batch's work is waited for, at most three times that with hops and the chunks of
+    the ends; less with more slices."""
     all_waited = []
     for slices in (8, 16, 32):
         candidate = of_authors(slices)
@@ -73,7 +73,7 @@ def test_the_bubble_shrinks_with_the_slices() -> None:
         waited = candidate.objective_s - 16 * work - chosen["global_s"].max()
         edges = (chosen["first_s"] + chosen["last_s"]).max()
         bubble = 7 / (slices * 10) * work
-        assert bubble * 0.99 <= waited <= bubble * 2 + edges
+        assert bubble * 0.99 <= waited <= bubble * 3 + edges
         all_waited.append(waited)
     assert all_waited == sorted(all_waited, reverse=True)
 

@@ -57,6 +57,8 @@ BUFFERED_UNITS = 2
 PIPELINE_BUFFERS = 4
 # What is kept of one logit from the loss to its backward: the fp32 softmax (Korthikanti et al., section 4.2.3).
 KEPT_LOGIT_BYTES = 4
+# What is kept of it from there to a weight gradient that waits: the gradient of the logits, in bf16.
+WAITING_LOGIT_BYTES = 2
 # Which offload fraction moves which states.
 OFFLOADED_STATES = {
     "weights": "weights",
@@ -231,18 +233,29 @@ def _activation_bytes() -> Expr:
     part = sym.PARTS
     saved = (sym.live_layers - sym.live_recompute_layers) * part["layer_saved_bytes"]
     saved += sym.live_recompute_layers * part["layer_recomputed_saved_bytes"]
-    for unit, live in (("embedding", sym.live_embedding), ("head", sym.live_head)):
-        saved += live * (1 - sym.recompute_ends) * part[f"{unit}_saved_bytes"]
-        saved += live * sym.recompute_ends * part[f"{unit}_recomputed_saved_bytes"]
+    ends = (
+        ("embedding", sym.live_embedding, sym.waiting_embedding),
+        ("head", sym.live_head, sym.waiting_head),
+    )
+    for unit, live, waiting in ends:
+        whole, recomputed = part[f"{unit}_saved_bytes"], part[f"{unit}_recomputed_saved_bytes"]
+        saved += live * (1 - sym.recompute_ends) * whole
+        saved += live * sym.recompute_ends * recomputed
+        # What was recomputed for the input gradient stays for the weight gradient.
+        saved += waiting * sym.recompute_ends * (whole - recomputed)
     return saved
 
 
 def _waiting_logits_bytes(recipe: FrameworkRecipe) -> Expr:
-    """What the loss keeps of the micro-batches that wait for their backward (GPipe), beside the one at work."""
+    """What the loss keeps of the micro-batches that wait for their backward (GPipe), beside the one at work.
+
+    And of those that wait for weight gradients only.
+    """
     if not recipe.loss_bytes_per_logit:
         return ZERO
-    kept = min(1, KEPT_LOGIT_BYTES / recipe.loss_bytes_per_logit)
-    return kept * sym.PARTS["logits_bytes"] * maximum(sym.live_head - 1, 0)
+    kept, waiting = (min(1, size / recipe.loss_bytes_per_logit) for size in (KEPT_LOGIT_BYTES, WAITING_LOGIT_BYTES))
+    whole = kept * sym.PARTS["logits_bytes"] * maximum(sym.live_head - sym.waiting_head - 1, 0)
+    return whole + waiting * sym.PARTS["logits_bytes"] * sym.waiting_head
 
 
 def _backward_bytes(recipe: FrameworkRecipe) -> Expr:

@@ -2,8 +2,9 @@
 
 Seconds: no memory, no recompute, no state exchange. Every stage i does `m * t_i`, after and before the way to it
 through earlier stages; the layers are shared out. With `q = 1 - 1/(m v)` the best that any (even fractional) sharing
-of the total time T can do is `T / (v (1 - q^p))`: all paths through the pipeline are then equally long.
-docs/cost_model.md derives it.
+of the total time T can do is `T / (v (1 - q^p))`: all paths through the pipeline are then equally long. Where the
+backward is split, weight gradients may come last and only the way in, forwards, is certain. docs/cost_model.md derives
+both.
 """
 
 import itertools
@@ -13,10 +14,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cost_models import schedules
 from planner.layout_costs import LayoutCosts
-from planner.options import FULL, Rows, fitting, stage_rows, with_recompute, with_zero_modes
+from planner.options import FULL, Rows, by_schedule, fitting, stage_rows, with_recompute, with_zero_modes
 from planner.predict import MICRO_BATCH_OUTPUTS, CostModel, unit_seconds
-from planner.space import OFFLOADS, ZERO_MODES, Columns, context_forms, divisors, expert_forms, units
+from planner.space import (
+    OFFLOADS,
+    SCHEDULES,
+    ZERO_MODES,
+    Columns,
+    context_forms,
+    divisors,
+    expert_forms,
+    head_position,
+    units,
+)
 
 __all__ = [
     "even_budget_s",
@@ -30,6 +42,7 @@ __all__ = [
 ]
 
 Array = NDArray[np.float64]
+SPLIT = np.array([name in schedules.SPLIT for name in SCHEDULES])
 UNSHARDED, SHARDED = 0, 1  # indices of ZERO_MODES that a global part can be least under
 # Prices of a layer, over its seconds without recompute, for `option_bounds`.
 PRICES = np.linspace(0.96, 1.5, 28)
@@ -76,10 +89,25 @@ def span_bounds(model: CostModel, layouts: Mapping[str, NDArray[Any]], unit_s: M
     """Lower bounds of each layout's step without its global part, seconds, from its `unit_seconds`."""
     total = total_s(model, unit_s)
     m, p, v = (layouts[name].astype(np.float64) for name in ("num_microbatches", "pp", "vpp"))
-    shared = 1.0 - (1.0 - 1.0 / (m * v)) ** p
+    share = _way_share(layouts, unit_s)
+    kept = 1.0 - share / (m * v)
+    shared = 1.0 - kept**p
     # A rank's first chunk can be a layer short of its even share of the rank's layers.
-    short = (p - 1.0) * (v - 1.0) / v * unit_s["layer"]
-    return np.asarray(np.maximum(total / (v * shared) - short, m * total / p))
+    short = (p - 1.0) * (v - 1.0) / v * unit_s["layer"] * share
+    # Forwards are the same share of all layers, but not of the ends: those of rank 0 count by its weight alone.
+    at_first = unit_s["embedding"] + np.where(head_position(layouts) == 0, unit_s["head"], 0.0)
+    weighed = np.where(_is_split(layouts), total - (1.0 - kept ** (p - 1.0)) * at_first, total)
+    return np.asarray(np.maximum(share * weighed / (v * shared) - short, m * total / p))
+
+
+def _is_split(layouts: Mapping[str, NDArray[Any]]) -> NDArray[np.bool_]:
+    """Which layouts have schedules of a split backward."""
+    return np.asarray(SPLIT[layouts["schedule"]])
+
+
+def _way_share(layouts: Mapping[str, NDArray[Any]], unit_s: Mapping[str, Array]) -> Array:
+    """The share of a layer's seconds that is on the way to the ranks behind and back from them, for certain."""
+    return np.asarray(np.where(_is_split(layouts), unit_s["layer_forward"] / unit_s["layer"], 1.0))
 
 
 def option_bounds(model: CostModel, costs: LayoutCosts, options: Rows) -> Array:
@@ -109,13 +137,16 @@ def _weighted_seconds(costs: LayoutCosts, options: Rows) -> tuple[Array, Array]:
     """Share of each option in the weighted paths, and what a layer without recompute adds to them at any stage."""
     m, p, v = (costs.layouts[name].astype(np.float64) for name in ("num_microbatches", "pp", "vpp"))
     layout, behind = options["layout"], costs.layouts["pp"][options["layout"]] - 1 - options["position"]
-    shared = 1.0 - (1.0 - 1.0 / (m * v)) ** p
-    decay = (1.0 - 1.0 / (m * v))[layout] ** behind
-    work = sum(options[name] for name in MICRO_BATCH_OUTPUTS)
-    passing = sum(options[f"first_chunk_{name}"] for name in MICRO_BATCH_OUTPUTS)
-    entry = (options["position"] == 0) * (options["first_s"] + options["last_s"])
-    weighted = (decay / v[layout] * work + (1.0 - decay) * passing) / shared[layout] + entry
-    return weighted, costs.unit_s["layer"] / (v * shared)
+    share, split = _way_share(costs.layouts, costs.unit_s), _is_split(costs.layouts)[layout]
+    kept = 1.0 - share / (m * v)
+    shared = 1.0 - kept**p
+    decay = kept[layout] ** behind
+    work = sum(options[name] for name in MICRO_BATCH_OUTPUTS) + np.where(split, options["last_s"] / m[layout], 0.0)
+    both_ways = sum(options[f"first_chunk_{name}"] for name in MICRO_BATCH_OUTPUTS)
+    passing = np.where(split, options["first_chunk_forward_s"], both_ways)
+    entry = (options["position"] == 0) * (options["first_s"] + np.where(split, 0.0, options["last_s"]))
+    weighted = (share[layout] * decay / v[layout] * work + (1.0 - decay) * passing) / shared[layout] + entry
+    return weighted, share * costs.unit_s["layer"] / (v * shared)
 
 
 def _starts(*columns: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -158,7 +189,8 @@ def even_budget_s(model: CostModel, costs: LayoutCosts) -> Array:
     """A budget, seconds, under which `window` opens around the even split: two layers more than each stage's share."""
     unit_s = costs.unit_s
     share = total_s(model, unit_s) / costs.layouts["pp"] + 2.0 * unit_s["layer"]
-    at_least = np.maximum(unit_s["embedding"], unit_s["head"]) + 2.0 * unit_s["layer"]
+    apart, together = np.maximum(unit_s["embedding"], unit_s["head"]), unit_s["embedding"] + unit_s["head"]
+    at_least = np.where(head_position(costs.layouts) > 0, apart, together) + 2.0 * unit_s["layer"]
     return np.asarray(costs.layouts["num_microbatches"] * np.maximum(share, at_least))
 
 
@@ -174,11 +206,12 @@ def window(
     p = layouts["pp"][:, None]
     position = np.arange(int(p.max()))[None, :]
     exists = position < p
+    head = head_position(layouts)[:, None]
     extra = np.where(position == 0, unit_s["embedding"][:, None], 0.0)
-    extra = extra + np.where(position == p - 1, unit_s["head"][:, None], 0.0)
+    extra = extra + np.where(position == head, unit_s["head"][:, None], 0.0)
     allowed = (budget_s / layouts["num_microbatches"])[:, None]
     room = np.floor((allowed - extra) / unit_s["layer"][:, None] * (1.0 + 1e-12))
-    least = _fewest_layers(layouts["vpp"][:, None], position, p)
+    least = _fewest_layers(layouts["vpp"][:, None], position, head)
     # With a layer at least in every other place, no stage can hold more than the rest.
     spare = layers - np.where(exists, least, 0).sum(axis=1, keepdims=True) + least
     upper = np.where(exists, np.minimum(room, spare), 0).astype(np.int64)
@@ -191,9 +224,9 @@ def window(
     return lower.astype(np.int64), upper, possible
 
 
-def _fewest_layers(vpp: NDArray[np.int64], position: NDArray[np.int64], pp: NDArray[np.int64]) -> NDArray[np.int64]:
+def _fewest_layers(vpp: NDArray[np.int64], position: NDArray[np.int64], head: NDArray[np.int64]) -> NDArray[np.int64]:
     """Fewest layers of a stage: one a chunk, but a chunk that holds the embedding or the head may hold no other."""
-    ends = (position == 0) | (position == pp - 1)
+    ends = 1 * (position == 0) + (position == head)
     return np.asarray(np.where(vpp == 1, 1, vpp - ends), dtype=np.int64)
 
 
@@ -241,8 +274,18 @@ def fullest_stage_bounds(model: CostModel, costs: LayoutCosts) -> Array:
 def _even_stage(model: CostModel, layouts: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     p, count = layouts["pp"], len(layouts["pp"])
     layers = -(-units(model.request.model) // p)
-    # The last rank keeps least alive; chunks are taken as even, rounded down, so that no split can keep less.
     rows = stage_rows(layouts, {"layout": np.arange(count), "position": p - 1, "layers": layers})
+    # Least of all ranks, alive and waiting apart; chunks are even, rounded down, so that no split can keep less.
+    total, waiting = 0 * layers, 0 * layers
+    for mine, live in by_schedule(layouts, rows["layout"]):
+        total[mine], waiting[mine] = live.total.min(), live.waiting.min()
     alone = (p == 1).astype(np.int64)
-    ends = {name: rows[name] * alone for name in ("has_embedding", "has_head", "live_embedding", "live_head")}
-    return {**rows, **ends, "live_wide": 0 * layers, "live_layers": rows["live_total"] * rows["chunk_layers"]}
+    alive = ("live_embedding", "live_head", "waiting_embedding", "waiting_head")
+    ends = {name: rows[name] * alone for name in ("has_embedding", "has_head", *alive)}
+    wide = {name: 0 * layers for name in ("live_wide", "recomputed_wide")}
+    live_layers = {
+        "live_total": total,
+        "recomputed_total": total - waiting,
+        "live_layers": total * rows["chunk_layers"],
+    }
+    return {**rows, **ends, **wide, **live_layers}

@@ -9,7 +9,7 @@ from planner import rules
 from planner.request import PlanRequest
 from planner.space import CONTEXT_TYPES, SCHEDULES, known_values
 
-__all__ = ["BrokenRule", "broken_rules"]
+__all__ = ["BrokenRule", "broken_rules", "violations"]
 
 # Degrees that take their other values from these when they are free: dp, the batch split and the shard groups.
 FREE = ("tp", "cp", "pp", "vpp", "ep", "etp", "schedule")
@@ -31,14 +31,22 @@ def broken_rules(request: PlanRequest, plan: Mapping[str, int]) -> tuple[BrokenR
     known = known_values(request)
     fewest: list[tuple[str, str]] | None = None
     for layout in _completions(request, plan):
-        broken = rules.violations({**known, **layout})
-        if not any(name.startswith("interleaving-") for name, _ in broken):  # they speak for the schedule
-            broken += _schedule_breaks(layout)
+        broken = violations({**known, **layout})
         if fewest is None or len(broken) < len(fewest):
             fewest = broken
         if not fewest:
             break
     return tuple(BrokenRule(*each) for each in fewest or ())
+
+
+def violations(values: Mapping[str, int], *ids: str) -> list[tuple[str, str]]:
+    """As `rules.violations`, and what the layout's schedule asks for where these rules have nothing to say."""
+    broken = rules.violations(values, *ids)
+    if SCHEDULES[values["schedule"]] != "interleaved" or values.get("group_size"):
+        broken = [(name, message) for name, message in broken if not name.startswith("interleaving-")]
+    if any(name.startswith("interleaving-") for name, _ in broken):
+        return broken
+    return broken + _schedule_breaks(values)
 
 
 def _completions(request: PlanRequest, plan: Mapping[str, int]) -> Iterator[dict[str, int]]:
@@ -95,7 +103,7 @@ def _context(request: PlanRequest, cp: int) -> dict[str, int]:
 def _schedule_breaks(layout: Mapping[str, int]) -> list[tuple[str, str]]:
     """What the schedule itself asks for, where the rules have nothing to say."""
     name = SCHEDULES[layout["schedule"]]
-    chosen = schedules.schedule(name)
+    chosen = schedules.schedule(name, group_size=layout.get("group_size") or None)
     pp, vpp, count = (layout[field] for field in ("pp", "vpp", "num_microbatches"))
     if bool(chosen.legal(pp, vpp, count)):
         return []

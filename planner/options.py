@@ -5,31 +5,27 @@ kept, and of the sets those that are fastest in some chunk. What is left per (la
 front over the seconds of every kind of chunk.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cost_models import schedules
-from cost_models.schedules.live import live_histories
 from planner.layout_costs import LayoutCosts
+from planner.live import Live, live_counts
 from planner.offload import kept_on_device, offloaded
 from planner.predict import MICRO_BATCH_OUTPUTS, CostModel
-from planner.space import RECOMPUTE_SETS, SCHEDULES, ZERO_MODES, chunk_layers, take
+from planner.space import RECOMPUTE_SETS, SCHEDULES, ZERO_MODES, chunk_layers, head_position, take
 from solver.pareto import front
 
 __all__ = [
     "FULL",
     "MARGIN",
-    "Live",
     "Rows",
+    "by_schedule",
     "chunk_rows",
     "device_capacity",
     "fitting",
-    "live_counts",
     "positions",
     "searched_sets",
     "stage_options",
@@ -41,47 +37,8 @@ __all__ = [
 # Until predictions carry bands of their own, what is predicted must fit with this much to spare (design, section 3).
 MARGIN = 0.06
 FULL = RECOMPUTE_SETS.index(("full",))
-# Live counts settle once the pipeline is full: more micro-batches than this many times pp change nothing.
-SETTLED = 3
 
 Rows = dict[str, NDArray[Any]]
-
-
-@dataclass(frozen=True)
-class Live:
-    """Micro-batches alive at the peak of each rank of a schedule, read off its action table.
-
-    `total[p]` counts all chunks together; `wide[p, r]` those of the chunks that are a layer wider when the rank's
-    layers leave remainder r over its chunks; `first[p]` and `last[p]` those of the first and the last chunk.
-    """
-
-    total: NDArray[np.int64]
-    wide: NDArray[np.int64]
-    first: NDArray[np.int64]
-    last: NDArray[np.int64]
-
-
-def live_counts(schedule: str, pp: int, vpp: int, num_microbatches: int) -> Live:
-    """Live counts of a schedule. GPipe keeps every micro-batch; the others stop growing once the pipeline is full."""
-    settled = num_microbatches if schedule == "gpipe" else min(num_microbatches, SETTLED * pp)
-    return _live_counts(schedule, pp, vpp, settled)
-
-
-@lru_cache(maxsize=4096)
-def _live_counts(schedule: str, pp: int, vpp: int, num_microbatches: int) -> Live:
-    table = schedules.actions(schedule, pp, vpp, num_microbatches)
-    histories = live_histories(table)
-    running = np.cumsum(histories, axis=2)
-    every = running[..., -1]
-    # Chunks that are a layer wider come first on the last rank and last on all others: see space.chunk_layers.
-    leading = running[..., : vpp - 1].max(axis=1)
-    trailing = (every[..., None] - running[..., : vpp - 1][..., ::-1]).max(axis=1)
-    wide = np.zeros((pp, vpp), dtype=np.int64)
-    wide[:, 1:] = trailing
-    if pp > 1:
-        wide[-1, 1:] = leading[-1]
-    total, first, last = every.max(axis=1), histories[..., 0].max(axis=1), histories[..., -1].max(axis=1)
-    return Live(total, wide, first, last)
 
 
 def positions(lower: NDArray[np.int64], upper: NDArray[np.int64]) -> Rows:
@@ -99,31 +56,43 @@ def stage_rows(layouts: Mapping[str, NDArray[Any]], rows: Rows) -> Rows:
     layout, position, layers = rows["layout"], rows["position"], rows["layers"]
     vpp = layouts["vpp"][layout]
     base, extra = np.divmod(layers, vpp)
-    key = np.column_stack([layouts[name] for name in ("schedule", "pp", "vpp", "num_microbatches")])
-    kinds, inverse = np.unique(key, axis=0, return_inverse=True)
-    kind = inverse.reshape(-1)[layout]
-    columns = {name: np.empty(len(layout), dtype=np.int64) for name in ("total", "wide", "first", "last")}
-    for index, (schedule, pp, v, m) in enumerate(kinds.tolist()):
-        mine = np.flatnonzero(kind == index)
-        live = live_counts(SCHEDULES[schedule], pp, v, m)
+    live = {name: np.zeros(len(layout), dtype=np.int64) for name in Live.__dataclass_fields__}
+    for mine, counts in by_schedule(layouts, layout):
         at = position[mine]
-        columns["total"][mine], columns["wide"][mine] = live.total[at], live.wide[at, extra[mine]]
-        columns["first"][mine], columns["last"][mine] = live.first[at], live.last[at]
+        for name, column in live.items():
+            count = getattr(counts, name)
+            column[mine] = count[at] if count.ndim == 1 else count[at, extra[mine]]
     has_embedding = (position == 0).astype(np.int64)
-    has_head = (position == layouts["pp"][layout] - 1).astype(np.int64)
+    has_head = (position == head_position(layouts)[layout]).astype(np.int64)
     return {
         **rows,
         "vpp": vpp,
         "chunk_layers": base,
         "wide_chunks": extra,
-        "live_total": columns["total"],
-        "live_wide": columns["wide"],
-        "live_layers": columns["total"] * base + columns["wide"],
+        "live_total": live["total"],
+        "live_wide": live["wide"],
+        "live_layers": live["total"] * base + live["wide"],
+        # Of these, what was recomputed for the input gradient stays for the weight gradient.
+        "recomputed_total": live["total"] - live["waiting"],
+        "recomputed_wide": live["wide"] - live["waiting_wide"],
         "has_embedding": has_embedding,
         "has_head": has_head,
-        "live_embedding": columns["first"] * has_embedding,
-        "live_head": columns["last"] * has_head,
+        "live_embedding": live["first"] * has_embedding,
+        "live_head": live["last"] * has_head,
+        "waiting_embedding": live["waiting_first"] * has_embedding,
+        "waiting_head": live["waiting_last"] * has_head,
     }
+
+
+def by_schedule(layouts: Mapping[str, NDArray[Any]], layout: NDArray[np.int64]) -> Iterator[tuple[Any, Live]]:
+    """Of layouts named by index: those that run alike, as indices into `layout`, and their live counts."""
+    key = np.column_stack([layouts[name] for name in ("schedule", "pp", "vpp", "num_microbatches", "group_size")])
+    kinds, inverse = np.unique(key, axis=0, return_inverse=True)
+    kind = inverse.reshape(-1)[layout]
+    for index, (schedule, pp, vpp, m, group) in enumerate(kinds.tolist()):
+        mine = np.flatnonzero(kind == index)
+        if len(mine):
+            yield mine, live_counts(SCHEDULES[schedule], pp, vpp, m, group)
 
 
 def with_recompute(rows: Rows, recompute: int | NDArray[np.int64], per_chunk: NDArray[np.int64]) -> Rows:
@@ -137,7 +106,7 @@ def with_recompute(rows: Rows, recompute: int | NDArray[np.int64], per_chunk: ND
         "recompute_per_chunk": per_chunk,
         "recompute_ends": (per_chunk > 0).astype(np.int64),
         "recompute_layers": narrow * (rows["vpp"] - rows["wide_chunks"]) + wide * rows["wide_chunks"],
-        "live_recompute_layers": narrow * rows["live_total"] + (wide - narrow) * rows["live_wide"],
+        "live_recompute_layers": narrow * rows["recomputed_total"] + (wide - narrow) * rows["recomputed_wide"],
     }
 
 
@@ -252,8 +221,7 @@ def _smallest_full(
 
 def chunk_rows(rows: Rows, chunk: NDArray[np.int64]) -> Rows:
     """The rows of chunk number `chunk` of each stage row, for the cost of that chunk alone."""
-    ends_model = (rows["has_head"] > 0) & (rows["has_embedding"] == 0)
-    layers = chunk_layers(rows["layers"], rows["vpp"], chunk, ends_model)
+    layers = chunk_layers(rows["layers"], rows["vpp"], chunk, rows["has_head"] > 0)
     return {
         **rows,
         "layers": layers,
@@ -286,10 +254,9 @@ def _chunk_seconds(model: CostModel, costs: LayoutCosts, candidates: Rows) -> Ro
     """
     several = np.flatnonzero(candidates["vpp"] > 1)
     rows = take(candidates, several)
-    ends_model = (rows["has_head"] > 0) & (rows["has_embedding"] == 0)
     last = rows["vpp"] - 1
     columns: Rows = {}
-    for kind, chunk in (("first", 0 * last), ("plain", np.where(ends_model, last - 1, 1)), ("last", last)):
+    for kind, chunk in (("first", 0 * last), ("plain", np.where(rows["has_head"] > 0, last - 1, 1)), ("last", last)):
         seconds = model.stages(costs, chunk_rows(rows, chunk), "chunk") if len(several) else {}
         for name in MICRO_BATCH_OUTPUTS:
             column = candidates[name].copy()

@@ -12,6 +12,7 @@ from cost_models import schedules
 from cost_models.communication import hop_seconds
 from cost_models.schedules.critical_path import critical_path
 from cost_models.schedules.simulate import simulate
+from cost_models.schedules.table import ActionTable
 from cost_models.schedules.times import StageTimes
 from planner.layout_costs import LayoutCosts
 from planner.options import Rows, chunk_rows
@@ -48,6 +49,12 @@ class Pipeline:
     def schedule(self) -> str:
         """Name of the pipeline schedule."""
         return SCHEDULES[self.layout["schedule"]]
+
+    @property
+    def table(self) -> ActionTable:
+        """The action table that the layout runs."""
+        ranks, chunks, m = (self.layout[name] for name in ("pp", "vpp", "num_microbatches"))
+        return schedules.actions(self.schedule, ranks, chunks, m, group_size=self.layout["group_size"] or None)
 
     @cached_property
     def hop_s(self) -> Array:
@@ -109,7 +116,7 @@ class Pipeline:
     @cached_property
     def chain(self) -> ChainProblem:
         """The schedule's lower bound as a chain of stages: the layers of the options add up to the model's."""
-        schedule = schedules.schedule(self.schedule)
+        schedule = schedules.schedule(self.schedule, group_size=self.layout["group_size"] or None)
         terms = schedule.bound_terms(self.layout["num_microbatches"], self.times())
         return ChainProblem(
             stage=self.options["position"],
@@ -141,8 +148,7 @@ class Pipeline:
     def step_s(self, choice: ArrayLike) -> float:
         """The step time of record of a choice: the action table replayed, plus the global part."""
         rows = np.asarray(choice)
-        table = schedules.actions(self.schedule, *(self.layout[name] for name in ("pp", "vpp", "num_microbatches")))
-        return float(simulate(table, self.times(rows)).span_s) + float(self.options["global_s"][rows].max())
+        return float(simulate(self.table, self.times(rows)).span_s) + float(self.options["global_s"][rows].max())
 
     def assignment(self, choice: ArrayLike) -> AssignmentProblem:
         """The exact problem of this layout's options: the longest path through the action graph plus the global part.
@@ -180,8 +186,7 @@ class Pipeline:
 
     def critical_path(self, choice: ArrayLike) -> Path:
         """The longest path of a choice's replay: a bound that every other choice obeys too."""
-        table = schedules.actions(self.schedule, *(self.layout[name] for name in ("pp", "vpp", "num_microbatches")))
-        path = critical_path(table, self.times(np.asarray(choice)))
+        path = critical_path(self.table, self.times(np.asarray(choice)))
         edges = np.column_stack([path.first, path.last])
         no_terms = np.zeros((len(edges), 3))
         coefficients = np.concatenate([path.forward, path.input_grad, path.weight_grad, edges, no_terms], axis=1)

@@ -13,7 +13,7 @@ from cost_models.lower import Lowered, rebound
 from cost_models.lowered_costs import lowered_exchange, lowered_micro_batch, lowered_stage
 from cost_models.symbols import RECOMPUTE_FLAGS
 from planner.request import PlanRequest
-from planner.space import RECOMPUTE_SETS
+from planner.space import RECOMPUTE_SETS, head_position
 
 if TYPE_CHECKING:
     from planner.layout_costs import LayoutCosts
@@ -42,11 +42,15 @@ def padded_vocab(vocab: Any, multiple: int, tp: Any) -> Any:
 
 
 def unit_seconds(micro_batch: Mapping[str, Array]) -> dict[str, Array]:
-    """Seconds of one micro-batch in a layer, the embedding and the head: forward and backward, no state exchange."""
-    return {
+    """Seconds of one micro-batch in a layer, the embedding and the head: forward and backward, no state exchange.
+
+    And those of the forward alone, in `layer_forward`.
+    """
+    both = {
         unit: np.asarray(sum(micro_batch[f"{unit}_{part}"] for part in MICRO_BATCH_OUTPUTS))
         for unit in ("layer", "embedding", "head")
     }
+    return {**both, "layer_forward": micro_batch["layer_forward_s"]}
 
 
 def constants(request: PlanRequest) -> dict[str, float]:
@@ -161,7 +165,7 @@ class CostModel:
         """Costs of gathering parameters and reducing gradients, and parameters on one rank; and each layout's row."""
         columns = self._with_vocab(layouts)
         columns["dp_shard"] = columns["dp_shard"] * columns["cp"]
-        columns["pipelined"] = columns["pp"] > 1
+        columns["ends_apart"] = head_position(columns) > 0
         return distinct(self._exchange, columns, len(columns["tp"]), self.constants)
 
     def stages(

@@ -24,8 +24,23 @@ DEFAULT_RECIPE = "megatron"
 DEFAULT_GAP = 0.005
 DEFAULT_TOP_K = 5
 MAX_SEQUENCES = 10**9
-SCHEDULES = ("1f1b", "interleaved", "gpipe")
+SCHEDULES = (
+    "1f1b",
+    "interleaved",
+    "gpipe",
+    "breadth-first",
+    "zb-h1",
+    "zb-h2",
+    "zb-v",
+    "v-half",
+    "v-min",
+    "dualpipe-v",
+)
 """Pipeline schedules that layouts can have."""
+FLEXIBLE = "flexible"
+"""Interleaving with groups of any size, and with fewer micro-batches than ranks, where it is asked for by this name."""
+SEARCHED = ("1f1b", "interleaved", "gpipe")
+"""The schedules of a search that names none."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +64,9 @@ class PlanRequest(Spec):
     profile: HardwareProfile
     recipe: FrameworkRecipe
     capacity_bytes: PositiveFloat = Field(description="usable bytes of one GPU")
-    schedule: str | None = Field(None, description="the only pipeline schedule to search, None = all")
+    schedules: Annotated[tuple[str, ...], Field(min_length=1)] = Field(
+        SEARCHED, description="pipeline schedules to search"
+    )
     fixed: Annotated[Mapping[str, NonNegativeInt], AfterValidator(frozen)] = Field(
         {}, description="values that columns of the layouts are held to"
     )
@@ -126,7 +143,7 @@ def build_request(
         profile=changes.applied(catalog.load_profile(hardware.cluster.gpu.name)),
         recipe=changes.applied(catalog.load_recipe(recipe or DEFAULT_RECIPE)),
         capacity_bytes=hardware.capacity_bytes,
-        schedule=_known(schedule),
+        schedules=_known(schedule),
         gap=gap,
         time_limit_s=time_limit_s,
         top_k=top_k,
@@ -147,13 +164,18 @@ def _profile_notes(gpu: str) -> tuple[str, ...]:
     return () if measured == gpu else (f"No constants are measured on {gpu}: those of {measured} are scaled to it.",)
 
 
-def _known(schedule: str | None) -> str | None:
-    """The schedule as given. Raises RequestError when there is none of this name."""
-    if schedule is not None and schedule not in SCHEDULES:
-        hint = did_you_mean(schedule, SCHEDULES)
-        message = f"--schedule must be one of {', '.join(SCHEDULES)}, got {schedule!r}{hint}"
-        raise RequestError(message)
-    return schedule
+def _known(schedule: str | None) -> tuple[str, ...]:
+    """The schedules named, one or several with commas between. Raises RequestError for a name that there is not."""
+    if schedule is None:
+        return SEARCHED
+    names = tuple(dict.fromkeys(name.strip() for name in schedule.split(",")))
+    known = (*SCHEDULES, FLEXIBLE)
+    for name in names:
+        if name not in known:
+            hint = did_you_mean(name, known)
+            message = f"--schedule must be one or several of {', '.join(known)}, got {name!r}{hint}"
+            raise RequestError(message)
+    return names
 
 
 def _hardware(changes: Overrides, flags: HardwareFlags) -> Hardware:

@@ -7,16 +7,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cost_models import schedules
+from cost_models.schedules import interleaved
 from cost_models.specs.cluster import ClusterSpec
 from cost_models.specs.model import ModelSpec
 from planner import rules
-from planner.request import SCHEDULES, PlanRequest
+from planner.request import FLEXIBLE, SCHEDULES, PlanRequest
 
 __all__ = [
     "CONTEXT_TYPES",
     "LAYOUT_FIELDS",
     "NOT_SEARCHED",
     "OFFLOADS",
+    "ONE_CHUNK",
     "RANK_ORDERS",
     "RECOMPUTE_SETS",
     "SCHEDULES",
@@ -28,6 +31,8 @@ __all__ = [
     "divisors",
     "expert_forms",
     "first_of_each",
+    "group_size",
+    "head_position",
     "known_values",
     "layouts",
     "meshes",
@@ -41,6 +46,8 @@ Columns = dict[str, NDArray[np.int64]]
 CONTEXT_TYPES = ("all_gather", "ring", "ulysses", "hierarchical")
 RANK_ORDERS = ("tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp")
 MESH = ("tp", "cp", "pp", "dp")
+# Schedules with one chunk a rank; the others have several.
+ONE_CHUNK = ("1f1b", "gpipe", "zb-h1", "zb-h2")
 LAYOUT_FIELDS = (
     "tp",
     "sequence_parallel",
@@ -58,6 +65,7 @@ LAYOUT_FIELDS = (
     "micro_batch_size",
     "num_microbatches",
     "schedule",
+    "group_size",
 )
 
 # Per stage: how states are sharded, in order of preference at equal cost. Columns as the cost symbols name them.
@@ -189,9 +197,9 @@ def layouts(request: PlanRequest, mesh: Columns) -> Columns:
         sequence_parallel = int(tp > 1 and request.recipe.sequence_parallel)
         per_rank = request.workload.global_batch // dp
         batches = [
-            (size, per_rank // size, vpp, schedule)
+            (size, per_rank // size, *choice)
             for size in divisors(per_rank, per_rank).tolist()
-            for vpp, schedule in _schedules(request, pp, per_rank // size)
+            for choice in _schedules(request, pp, per_rank // size)
         ]
         groups = itertools.product(
             context_forms(request, tp, cp),
@@ -199,9 +207,9 @@ def layouts(request: PlanRequest, mesh: Columns) -> Columns:
             _data_groups(request, tp, cp, pp, dp),
         )
         for (cp_heads, cp_ring), (ep, etp), (order, shard) in groups:
-            for size, count, vpp, schedule in batches:
+            for size, count, vpp, schedule, group in batches:
                 degrees = (tp, sequence_parallel, cp, cp_heads, cp_ring, ep, etp, pp, vpp, dp, shard, dp // shard)
-                rows.append((*degrees, order, size, count, schedule))
+                rows.append((*degrees, order, size, count, schedule, group))
     table = np.array(rows, dtype=np.int64).reshape(-1, len(LAYOUT_FIELDS))
     columns = {name: table[:, index] for index, name in enumerate(LAYOUT_FIELDS)}
     return with_strides(_held(request, columns))
@@ -253,17 +261,31 @@ def with_strides(columns: Columns) -> Columns:
     }
 
 
+def head_position(layouts: Mapping[str, NDArray[Any]]) -> NDArray[np.int64]:
+    """The pipeline rank that holds the head, as its last chunk; the embedding is in the first chunk of rank 0."""
+    return np.asarray(np.where(_V_SHAPED[layouts["schedule"]], 0, layouts["pp"] - 1))
+
+
+def group_size(layout: Mapping[str, int]) -> int:
+    """Micro-batches that an interleaved layout takes through a chunk in a row; 0 for other schedules."""
+    if SCHEDULES[layout["schedule"]] != "interleaved":
+        return 0
+    return layout["group_size"] or min(layout["pp"], layout["num_microbatches"])
+
+
 def chunk_layers(layers: ArrayLike, vpp: ArrayLike, chunk: ArrayLike, ends_model: ArrayLike) -> NDArray[np.int64]:
     """Layers of chunk number `chunk` of stages that hold `layers` layers in `vpp` chunks; elementwise.
 
-    As even as they go. The chunk that also holds the embedding (the first rank's first) or the head (the last rank's
-    last) is among the smaller ones, as in Llama 3's balanced pipeline: where `ends_model`, on the last of several
-    ranks, the wider chunks come first, elsewhere last.
+    As even as they go. The chunk that also holds the head, a rank's last, is among the smaller ones, as in Llama 3's
+    balanced pipeline: where the stage `ends_model` the wider chunks come first, elsewhere last, so that the chunk that
+    holds the embedding is a smaller one too, unless the head is on its rank.
     """
     base, extra = np.divmod(layers, vpp)
     wide = np.where(ends_model, np.less(chunk, extra), np.greater_equal(chunk, vpp - extra))
     return np.asarray(base + wide, dtype=np.int64)
 
+
+_V_SHAPED = np.array([name in schedules.V_SHAPED for name in SCHEDULES])
 
 _TENSOR_PARALLEL_RULES = (
     "tp-divides-heads",
@@ -303,13 +325,35 @@ def _shard_sizes(request: PlanRequest, dp: int, stride: int) -> list[int]:
     return sorted(sizes, reverse=True)
 
 
-def _schedules(request: PlanRequest, pp: int, num_microbatches: int) -> list[tuple[int, int]]:
-    """(vpp, schedule index) pairs that a pipeline of `pp` ranks can run, restricted to the request's schedule."""
-    wanted = request.schedule
+def _schedules(request: PlanRequest, pp: int, num_microbatches: int) -> list[tuple[int, int, int]]:
+    """(vpp, schedule index, group size) of each way of the request's schedules to run a pipeline of `pp` ranks."""
+    wanted = request.schedules
     if pp == 1:
-        return [(1, SCHEDULES.index("1f1b"))] if wanted in (None, "1f1b") else []
-    choices = [(1, SCHEDULES.index(name)) for name in ("1f1b", "gpipe") if wanted in (None, name)]
-    if wanted in (None, "interleaved") and num_microbatches % pp == 0:
-        most = (units(request.model) + 2) // pp
-        choices += [(vpp, SCHEDULES.index("interleaved")) for vpp in range(2, most + 1)]
+        return [(1, SCHEDULES.index("1f1b"), 0)] if "1f1b" in wanted else []
+    choices = [(1, SCHEDULES.index(name), 0) for name in ONE_CHUNK if name in wanted]
+    most = (units(request.model) + 2) // pp
+    for index, name in enumerate(SCHEDULES):
+        if name == "interleaved":
+            groups = _group_sizes(request, pp, num_microbatches)
+            choices += [(vpp, index, group) for group in groups for vpp in range(2, most + 1)]
+        elif name == "breadth-first" and name in wanted:  # in one chunk it is GPipe
+            choices += [(vpp, index, 0) for vpp in range(2, most + 1)]
+        elif name in schedules.V_SHAPED and name in wanted and most >= 2:
+            choices += [(2, index, 0)] * bool(schedules.schedule(name).legal(pp, 2, num_microbatches))
     return choices
+
+
+def _group_sizes(request: PlanRequest, pp: int, num_microbatches: int) -> list[int]:
+    """Sizes of the groups of interleaved micro-batches, 0 for the usual one: as many as ranks.
+
+    From two groups' worth of ranks on, hops are hidden: of larger groups, which keep more alive, the smallest is taken.
+    """
+    usual = [0] if num_microbatches % pp == 0 and {"interleaved", FLEXIBLE}.intersection(request.schedules) else []
+    if FLEXIBLE not in request.schedules:
+        return usual
+    if num_microbatches < pp:
+        return [0]
+    sizes = np.arange(pp + 1, num_microbatches + 1)
+    legal = sizes[interleaved.legal(pp, 2, num_microbatches, group_size=sizes)]
+    enough = np.searchsorted(legal, 2 * pp)
+    return [*usual, *legal[: enough + 1].tolist()]

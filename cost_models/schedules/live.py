@@ -79,6 +79,12 @@ def split_history(table: ActionTable, rank: int) -> tuple[IntArray, IntArray]:
     return begun - ended, split - freed
 
 
+def split_histories(table: ActionTable) -> tuple[IntArray, IntArray]:
+    """The two live vectors of `split_history` for all ranks, [ranks, actions, chunks] each."""
+    before, after = zip(*(split_history(table, rank) for rank in range(table.ranks)), strict=True)
+    return np.stack(before), np.stack(after)
+
+
 def _maximal(vectors: IntArray) -> IntArray:
     """The different vectors that no other one reaches in every chunk."""
     left = np.unique(vectors, axis=0)

@@ -170,7 +170,7 @@ def test_the_peak_is_that_of_the_fullest_stage() -> None:
 def test_virtual_stages_run_over_the_ranks_first() -> None:
     """Virtual stage = chunk * pp + rank."""
     document = sample_document()
-    order = virtual_stages(document.stages)
+    order = virtual_stages(document.stages, document.parallelism.schedule)
     assert [chunk.first_layer for chunk in order] == list(range(0, 80, 4))
     assert order[1] == document.stages[1].chunks[0] == Chunk(first_layer=4, layers=4)
 

@@ -5,7 +5,8 @@ import pytest
 
 from cost_models import schedules
 from planner.layout_costs import LayoutCosts
-from planner.options import FULL, MARGIN, SETTLED, live_counts, positions, stage_options, stage_rows
+from planner.live import SETTLED, live_counts
+from planner.options import FULL, MARGIN, positions, stage_options, stage_rows
 from planner.predict import CostModel
 from planner.space import chunk_layers, layouts, meshes
 from tests.oracles.spaces import Space

@@ -1,0 +1,92 @@
+"""Micro-batches alive at the peak of each rank of a schedule, read off its action table."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cost_models import schedules
+from cost_models.schedules.live import live_histories, split_histories
+from cost_models.schedules.table import ActionTable, IntArray
+
+__all__ = ["SETTLED", "Live", "live_counts"]
+
+# Live counts settle once the pipeline is full: more micro-batches than this many times pp change nothing.
+SETTLED = 3
+# All forwards come before all backwards: everything is alive at once.
+ALL_ALIVE = ("gpipe", "breadth-first")
+
+Counts = NDArray[np.int64]
+Peaks = tuple[Counts, Counts, Counts, Counts]
+
+
+@dataclass(frozen=True)
+class Live:
+    """Most micro-batches alive on each rank, each count at its own worst moment.
+
+    `total[p]` counts all chunks together; `wide[p, r]` those of the chunks that are a layer wider when the rank's
+    layers leave remainder r over its chunks; `first[p]` and `last[p]` those of the first and the last chunk. The counts
+    whose names begin with `waiting` are of those of them that have their input gradient and lack weight gradients only;
+    `last` adds up the most that wait and the most that do not.
+    """
+
+    total: Counts
+    wide: Counts
+    first: Counts
+    last: Counts
+    waiting: Counts
+    waiting_wide: Counts
+    waiting_first: Counts
+    waiting_last: Counts
+
+    @classmethod
+    def of(cls, table: ActionTable, head: int) -> Self:
+        """The counts of a table whose rank number `head` holds the head."""
+        if table.schedule not in schedules.SPLIT:
+            counts = _peaks(live_histories(table), head)
+            return cls(*counts, *(np.zeros_like(count) for count in counts))
+        before, after = split_histories(table)
+        total, wide, first, _ = _peaks(before + after, head)
+        waiting = _peaks(after, head)
+        return cls(total, wide, first, waiting[-1] + before[..., -1].max(axis=1), *waiting)
+
+    def times(self, count: int) -> "Live":
+        """The counts with each micro-batch taken for so many."""
+        return Live(*(count * getattr(self, name) for name in self.__dataclass_fields__))
+
+
+def live_counts(schedule: str, pp: int, vpp: int, num_microbatches: int, group_size: int = 0) -> Live:
+    """Live counts of a schedule, of groups of its own size or of `group_size`.
+
+    GPipe and breadth-first keep every micro-batch; the others stop growing once the pipeline is full.
+    """
+    if schedule in ALL_ALIVE:
+        return _live_counts(schedule, pp, vpp, 1, 0).times(num_microbatches)
+    settled = SETTLED * pp
+    if group_size:
+        # Whole groups are left out, so that the last one stays as long as it is.
+        whole = max(num_microbatches - settled, 0) // group_size - 1
+        settled = num_microbatches - max(whole, 0) * group_size
+    return _live_counts(schedule, pp, vpp, min(num_microbatches, settled), group_size)
+
+
+@lru_cache(maxsize=4096)
+def _live_counts(schedule: str, pp: int, vpp: int, num_microbatches: int, group_size: int) -> Live:
+    table = schedules.actions(schedule, pp, vpp, num_microbatches, group_size=group_size or None)
+    return Live.of(table, int(table.placement.rank[-1]))
+
+
+def _peaks(histories: IntArray, head: int) -> Peaks:
+    """(total, wide, first, last) of live vectors [ranks, moments, chunks], each at its maximum."""
+    ranks, _, chunks = histories.shape
+    running = np.cumsum(histories, axis=2)
+    every = running[..., -1]
+    # Chunks that are a layer wider come first beside the head and last on all other ranks: see space.chunk_layers.
+    leading = running[..., : chunks - 1].max(axis=1)
+    trailing = (every[..., None] - running[..., : chunks - 1][..., ::-1]).max(axis=1)
+    wide = np.zeros((ranks, chunks), dtype=np.int64)
+    wide[:, 1:] = trailing
+    wide[head, 1:] = leading[head]
+    return every.max(axis=1), wide, histories[..., 0].max(axis=1), histories[..., -1].max(axis=1)

@@ -17,6 +17,13 @@ app = typer.Typer(
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, also on failure.", rich_help_panel=OUTPUT)]
 
+WhyNot = Annotated[
+    str | None,
+    typer.Option(
+        help="Tell why the plan does not have these values: tp=8,pp=2.", metavar="KEY=VALUE,...", rich_help_panel=OUTPUT
+    ),
+]
+
 
 @app.callback(epilog="Exit codes: 0 done, 1 nothing fits, 2 bad input, 4 a limit was reached, 130 interrupted.")
 def planning(
@@ -87,6 +94,7 @@ def planning(
             rich_help_panel=MODEL,
         ),
     ] = None,
+    why_not: WhyNot = None,
     json: Json = False,
     output: Annotated[
         str | None,
@@ -129,7 +137,7 @@ def planning(
         "top_k": top_k,
         "overrides": set_ or (),
     }
-    _answer(lambda: plan(flags, as_json=json, output=output, stats=stats), json)
+    _answer(lambda: plan(flags, as_json=json, output=output, stats=stats, why_not=why_not), json)
 
 
 @app.command()
@@ -141,6 +149,51 @@ def show(
     from cli.show import show
 
     _answer(lambda: show(file, as_json=json), json)
+
+
+@app.command()
+def simulate(
+    file: Annotated[str, typer.Argument(help="A plan document, - for standard input.", metavar="PLAN")],
+    perturb: Annotated[
+        list[str] | None,
+        typer.Option(help="What a slow rank costs: stage=3:1.2. May be repeated.", metavar="stage=RANK:FACTOR"),
+    ] = None,
+    compare: Annotated[
+        list[str] | None,
+        typer.Option(help="A measured trace; where it deviates first. May be repeated, a file a rank.", metavar="FILE"),
+    ] = None,
+    svg: Annotated[
+        str | None, typer.Option(help="Write the timeline as a drawing.", metavar="FILE", rich_help_panel=OUTPUT)
+    ] = None,
+    html: Annotated[
+        str | None, typer.Option(help="Write timeline and tables as a page.", metavar="FILE", rich_help_panel=OUTPUT)
+    ] = None,
+    trace: Annotated[
+        str | None,
+        typer.Option(help="Write a trace for Perfetto and chrome://tracing.", metavar="FILE", rich_help_panel=OUTPUT),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Replay a plan action by action: what each rank does when, what the step waits for, memory over time."""
+    from cli.simulate import simulate
+
+    files = {"svg_file": svg, "html_file": html, "trace_file": trace}
+    _answer(lambda: simulate(file, as_json=json, perturb=perturb or (), compare=compare or (), **files), json)
+
+
+@app.command()
+def explain(
+    file: Annotated[str, typer.Argument(help="A plan document, - for standard input.", metavar="FILE")],
+    stage: Annotated[
+        list[int] | None, typer.Option(help="Explain this stage alone; may be repeated.", metavar="K")
+    ] = None,
+    why_not: WhyNot = None,
+    json: Json = False,
+) -> None:
+    """Print the formulas of a plan with its numbers put in, by stage and cause; or why it is not another plan."""
+    from cli.explain import explain
+
+    _answer(lambda: explain(file, stages=stage or [], why_not=why_not, as_json=json), json)
 
 
 @app.command()
@@ -165,6 +218,26 @@ def clusters(json: Json = False) -> None:
     from cli.clusters import clusters
 
     _answer(lambda: clusters(as_json=json), json)
+
+
+@app.command()
+def recipes(json: Json = False) -> None:
+    """List the framework recipes of the catalog."""
+    from cli.recipes import recipes
+
+    _answer(lambda: recipes(as_json=json), json)
+
+
+@app.command()
+def evaluate(
+    runs: Annotated[str, typer.Argument(help="A CSV file with a row for each run.", metavar="RUNS.csv")],
+    out: Annotated[str, typer.Option(help="Write the predictions, a row for each run.", metavar="FILE")],
+    json: Json = False,
+) -> None:
+    """Predict step time and memory of runs in a table; where they were measured, tell how far off."""
+    from cli.evaluate import evaluate
+
+    _answer(lambda: evaluate(runs, out=out, as_json=json), json)
 
 
 @app.command()

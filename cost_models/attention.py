@@ -34,7 +34,6 @@ from cost_models.operators import (
     elementwise_s,
     exposed_s,
     gemm_forward_s,
-    gemm_input_grad_s,
     maximum,
     minimum,
     reduce_scatter_s,
@@ -50,6 +49,8 @@ FP32_BYTES = 4
 # and dropout (in, out, mask; gradient, mask, gradient).
 SOFTMAX_TRAFFIC_BYTES = (4, 6)
 DROPOUT_TRAFFIC_BYTES = (5, 5)
+# Bytes moved for one rotated element that goes through an fp32 copy: cast, multiplied, cast back; for queries and keys.
+EAGER_ROPE_BYTES, EAGER_ROPE_KERNELS = 6 + 8 + 6, 6
 kv_heads_per_rank = maximum(sym.kv_heads / sym.tp, 1)  # with more ranks than heads each rank holds a copy
 ring_ranks = sym.cp / sym.cp_heads
 attention_scores = sym.micro_batch_size * sym.heads / sym.tp * sym.seq_len / sym.cp * sym.seq_len
@@ -57,16 +58,16 @@ attention_scores = sym.micro_batch_size * sym.heads / sym.tp * sym.seq_len / sym
 
 def attention_block(model: ModelSpec, recipe: FrameworkRecipe, window: int) -> Block:
     """Operators of the attention half of a layer; `window` tokens of sliding attention, 0 for full."""
-    projections = _latent(model) if model.mla else _grouped_query(model)
+    projections = _latent(model) if model.mla else _grouped_query(model, recipe)
     width = _value_width(model)
     return (
-        norm("input norm", model, "layer input"),
-        enter_tensor_parallel("attention", gemm_input_grad_s(tokens, sym.hidden, _input_width(model))),
+        norm("input norm", model, recipe, "layer input"),
+        enter_tensor_parallel("attention", recipe, _input_width(model)),
         *projections,
         *_context_exchange(model),
         *_core_attention(model, recipe, window),
         linear("output projection", width, sym.hidden, bias=model.attention_output_bias, row_parallel=True),
-        leave_tensor_parallel("attention"),
+        leave_tensor_parallel("attention", recipe, width),
         residual("attention residual", recipe),
     )
 
@@ -97,11 +98,14 @@ def _input_width(model: ModelSpec) -> Expr:
     return sym.heads * sym.head_dim / sym.tp + 2 * kv_heads_per_rank * sym.head_dim
 
 
-def _grouped_query(model: ModelSpec) -> Block:
+def _grouped_query(model: ModelSpec, recipe: FrameworkRecipe) -> Block:
     query, pair = sym.heads * sym.head_dim / sym.tp, 2 * kv_heads_per_rank * sym.head_dim
     saved = (Tensor("query, key, value", ACTIVATION_BYTES * tokens * (query + pair)),)
-    rotated = 2 * ACTIVATION_BYTES * tokens * (query + pair / 2)
-    rope = Operator("rotary embedding", elementwise_s(rotated), elementwise_s(rotated), kernels=2)
+    rotated = tokens * (query + pair / 2)
+    traffic, kernels = (2 * ACTIVATION_BYTES, 2) if recipe.fused_rope else (EAGER_ROPE_BYTES, EAGER_ROPE_KERNELS)
+    rope = Operator(
+        "rotary embedding", elementwise_s(traffic * rotated), elementwise_s(traffic * rotated), kernels=kernels
+    )
     extra = (_query_key_norm(model, query, pair / 2),) if model.qk_norm != "none" else ()
     qkv = linear("qkv projection", sym.hidden, query + pair, bias=model.qkv_bias, saved=saved)
     return (qkv, *extra, *((rope,) if model.positions == "rope" else ()))
@@ -231,7 +235,8 @@ def _attention_sizes(model: ModelSpec, window: int) -> tuple[Expr, ...]:
 
 
 def _core_attention(model: ModelSpec, recipe: FrameworkRecipe, window: int) -> Block:
-    output = Tensor("attention output", ACTIVATION_BYTES * tokens * _value_width(model))
+    # The attention's backward reads its output in bf16, the projection's weight gradient as an operand.
+    output = Tensor("attention output", (ACTIVATION_BYTES + sym.quantised) * tokens * _value_width(model))
     if not recipe.flash_attention:
         core = _unfused_attention(model, recipe, output)
         return core, _ring(model, core)

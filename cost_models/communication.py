@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cost_models import links
 from cost_models.specs.cluster import ClusterSpec, NetworkTier
+from cost_models.specs.kernel_tables import Collective
 from cost_models.specs.profile import HardwareProfile
 
-__all__ = ["bind", "hop_seconds", "members_by_tier"]
+__all__ = ["bind", "coverage", "hop_seconds", "members_by_tier"]
 
 Array = NDArray[np.float64]
 
@@ -59,7 +61,8 @@ def bind(cluster: ClusterSpec, profile: HardwareProfile, dispatcher: str = "allt
     """Numpy bodies of the collectives, all 0 for a single rank, and of copies to and from the host; seconds.
 
     Gathers and reductions take (bytes of the whole tensor, ranks, stride), exchanges (bytes a rank holds, ranks,
-    stride). With the `deduplicated` dispatcher a token's copies travel to each inner domain once.
+    stride). With the `deduplicated` dispatcher a token's copies travel to each inner domain once. Where the profile has
+    curves of the innermost tier's link, what passes there takes what was measured.
     """
 
     def gather(tensor_bytes: ArrayLike, ranks: ArrayLike, stride: ArrayLike) -> Array:
@@ -77,18 +80,87 @@ def bind(cluster: ClusterSpec, profile: HardwareProfile, dispatcher: str = "allt
         together = copies if dispatcher == "deduplicated" else np.inf
         return _exchange(cluster, profile, held_bytes, together, ranks, stride)
 
-    host_bandwidth = cluster.host_to_device_bandwidth_bytes_per_s
-    host_memory_bandwidth = cluster.host_memory_bandwidth_bytes_per_s / cluster.gpus_per_node
-    return {
+    bodies: dict[str, Callable[..., Any]] = {
         "all_gather_s": gather,
         "reduce_scatter_s": gather,
         "all_reduce_s": all_reduce,
         "all_to_all_s": all_to_all,
         "expert_exchange_s": expert_exchange,
+    }
+    for name, operation in _curves(dispatcher).items():
+        bodies[name] = _with_curve(cluster, profile, operation, bodies[name])
+    host_bandwidth = cluster.host_to_device_bandwidth_bytes_per_s
+    host_memory_bandwidth = cluster.host_memory_bandwidth_bytes_per_s / cluster.gpus_per_node
+    return {
+        **bodies,
         "from_host_s": lambda size: size / host_bandwidth,
         "to_host_s": lambda size: size / host_bandwidth,
         "host_step_s": lambda size: size / host_memory_bandwidth,
     }
+
+
+def coverage(
+    cluster: ClusterSpec, profile: HardwareProfile, dispatcher: str = "alltoall"
+) -> dict[str, Callable[..., Any]]:
+    """For every operator of `bind`, which takes the same sizes: 1.0 where its seconds rest on measurements, else 0.0.
+
+    1.0 for groups inside the innermost tier and bytes that were measured on this GPU's own link.
+    """
+    names = ("all_gather_s", "reduce_scatter_s", "all_reduce_s", "all_to_all_s", "expert_exchange_s")
+    bodies: dict[str, Callable[..., Any]] = dict.fromkeys((*names, "from_host_s", "to_host_s", "host_step_s"), _nowhere)
+    for name, operation in _curves(dispatcher).items():
+        measured = links.covered(cluster, profile, operation)
+        if measured is not None:
+            bodies[name] = _inside(cluster, *measured)
+    return bodies
+
+
+def _curves(dispatcher: str) -> dict[str, Collective]:
+    """The measured collective that each operator is; a dispatcher that sends copies once is not a plain exchange."""
+    curves: dict[str, Collective] = {
+        "all_gather_s": "all_gather",
+        "reduce_scatter_s": "reduce_scatter",
+        "all_reduce_s": "all_reduce",
+        "all_to_all_s": "all_to_all",
+    }
+    return curves if dispatcher == "deduplicated" else {**curves, "expert_exchange_s": "all_to_all"}
+
+
+def _with_curve(
+    cluster: ClusterSpec, profile: HardwareProfile, operation: Collective, body: Callable[..., Array]
+) -> Callable[..., Array]:
+    """`body` with measured seconds of what passes inside the innermost tier: all of a group that lies there.
+
+    A larger group takes at least what its members in one domain take for their part, which is the whole tensor but for
+    an exchange.
+    """
+    curve = links.measured(cluster, profile, operation)
+    if curve is None:
+        return body
+
+    def seconds(size: ArrayLike, *others: ArrayLike) -> Array:
+        size, ranks, stride = (np.asarray(value, dtype=np.float64) for value in (size, *others[-2:]))
+        members = members_by_tier(cluster, ranks, stride)[0]
+        part = size * members / ranks if operation == "all_to_all" else size
+        measured = np.where((members > 1) & (size > 0), curve(part, np.maximum(members, 2.0)), 0.0)
+        return np.maximum(measured, np.where(members < ranks, body(size, *others), 0.0))
+
+    return seconds
+
+
+def _inside(cluster: ClusterSpec, first: float, last: float, most_ranks: float) -> Callable[..., Any]:
+    """1.0 for groups inside the innermost tier of at most some ranks, and bytes between first and last."""
+
+    def share(size: Any, *others: Any) -> Any:
+        ranks = np.asarray(others[-2], dtype=np.float64)
+        inside = members_by_tier(cluster, ranks, others[-1])[0] >= ranks
+        return 1.0 * (inside & (ranks <= most_ranks) & np.greater_equal(size, first) & np.less_equal(size, last))
+
+    return share
+
+
+def _nowhere(*sizes: Any) -> Any:
+    return 0.0 * sum(sizes)
 
 
 def _exchange(

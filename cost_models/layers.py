@@ -26,18 +26,18 @@ from cost_models.blocks import (
     tokens,
 )
 from cost_models.mlp import dense_block, expert_block
-from cost_models.operators import all_reduce_s, at_least, elementwise_s, gemm_input_grad_s
+from cost_models.operators import all_reduce_s, at_least, elementwise_s, exposed_s
 from cost_models.specs.layer_pattern import LayerKind
 from cost_models.specs.model import ModelSpec
 from cost_models.specs.recipe import FrameworkRecipe
 
-__all__ = ["LOSS_TRAFFIC_BYTES", "Chain", "Unit", "chain", "layer"]
+__all__ = ["LOSS_TRAFFIC_SHARES", "Chain", "Unit", "chain", "layer"]
 
 Expr = Any
 
-# Bytes moved for one logit in the unfused loss: forward reads bf16, writes and reads fp32; backward reads fp32, writes
-# bf16. Six kernels: the cast, the largest, the exponentials, their sum, the logarithm, the gradient.
-LOSS_TRAFFIC_BYTES = (10, 6)
+# Of the bytes moved for one logit: forward reads bf16, writes and reads fp32 (10 of 16 where it is unfused); backward
+# reads fp32, writes bf16. Six kernels: the cast, the largest, the exponentials, their sum, the logarithm, the gradient.
+LOSS_TRAFFIC_SHARES = (10 / 16, 6 / 16)
 LOSS_KERNELS = 6
 
 
@@ -78,7 +78,9 @@ def chain(model: ModelSpec, recipe: FrameworkRecipe) -> Chain:
     return Chain(
         embedding=Unit(_embedding(model, recipe), blocks(pattern.leading)),
         layer=Unit((), blocks(pattern.period)),
-        head=Unit((*_head(model), *_multi_token_prediction(model)), (*blocks(pattern.trailing), *ahead)),
+        head=Unit(
+            (*_head(model, recipe), *_multi_token_prediction(model, recipe)), (*blocks(pattern.trailing), *ahead)
+        ),
     )
 
 
@@ -87,10 +89,38 @@ def layer(model: ModelSpec, recipe: FrameworkRecipe, kind: LayerKind) -> Block:
     mlp = expert_block(model, recipe) if kind.moe else dense_block(model, recipe)
     block = (*attention_block(model, recipe, kind.window), *mlp)
     if model.norm_placement == "both":
-        block = (*block, _output_norm("attention output norm", model), _output_norm("MLP output norm", model))
+        block = (
+            *block,
+            _output_norm("attention output norm", model, recipe),
+            _output_norm("MLP output norm", model, recipe),
+        )
     if model.norm_placement == "after":
         block = tuple(_on_output(operator) for operator in block)
+    if kind.moe and recipe.overlap_expert_parallel:
+        block = _beside_exchanges(block)
     return _one_residual(block, model) if model.parallel_block else block
+
+
+def _beside_exchanges(block: Block) -> Block:
+    """A layer whose expert exchanges run beside the compute of the same layer of another micro-batch.
+
+    What the compute cannot hide stands at the first of them.
+    """
+    compute = [operator for operator in block if operator.communication is None]
+    exchanges = [operator for operator in block if operator.communication == "expert_parallel"]
+    first = replace(
+        exchanges[0],
+        forward_s=exposed_s(_total(compute, "forward_s"), _total(exchanges, "forward_s")),
+        input_grad_s=exposed_s(
+            _total(compute, "input_grad_s") + _total(compute, "weight_grad_s"), _total(exchanges, "input_grad_s")
+        ),
+    )
+    hidden = {operator.name: replace(operator, forward_s=ZERO, input_grad_s=ZERO) for operator in exchanges[1:]}
+    return tuple(first if operator is exchanges[0] else hidden.get(operator.name, operator) for operator in block)
+
+
+def _total(operators: list[Operator], cost: str) -> Expr:
+    return sum((getattr(operator, cost) for operator in operators), start=ZERO)
 
 
 def _one_residual(block: Block, model: ModelSpec) -> Block:
@@ -105,9 +135,9 @@ def _one_residual(block: Block, model: ModelSpec) -> Block:
     return tuple(kept)
 
 
-def _output_norm(name: str, model: ModelSpec) -> Operator:
+def _output_norm(name: str, model: ModelSpec, recipe: FrameworkRecipe) -> Operator:
     """A norm on the output of a half layer: it keeps its input, which nothing else needs."""
-    plain = norm(name, model, f"{name} input")
+    plain = norm(name, model, recipe, f"{name} input")
     return replace(plain, saved=plain.saved[:1])
 
 
@@ -134,28 +164,28 @@ def _embedding(model: ModelSpec, recipe: FrameworkRecipe) -> Block:
         parameters=sym.padded_vocab * sym.hidden / sym.tp + positions,
         saved=mask if recipe.dropout else (),
     )
-    extra = (_output_norm("embedding norm", model),) if model.embedding_norm else ()
-    return lookup, leave_tensor_parallel("embedding"), *extra
+    extra = (_output_norm("embedding norm", model, recipe),) if model.embedding_norm else ()
+    return lookup, leave_tensor_parallel("embedding", recipe, ZERO), *extra
 
 
-def _head(model: ModelSpec) -> Block:
+def _head(model: ModelSpec, recipe: FrameworkRecipe) -> Block:
     """The final norm, the output projection and the loss.
 
     The logits are not among the saved tensors: memory.py counts them by the recipe's bytes per logit.
     """
     local_vocab = sym.padded_vocab / sym.tp
     return (
-        norm("final norm", model, "head input"),
-        enter_tensor_parallel("head", gemm_input_grad_s(tokens, sym.hidden, local_vocab)),
+        norm("final norm", model, recipe, "head input"),
+        enter_tensor_parallel("head", recipe, local_vocab),
         linear("head", sym.hidden, local_vocab, bias=model.head_bias),
-        *_loss(local_vocab),
+        *_loss(recipe, local_vocab),
     )
 
 
-def _loss(local_vocab: Expr) -> Block:
+def _loss(recipe: FrameworkRecipe, local_vocab: Expr) -> Block:
     logits = tokens * local_vocab
     token_scalars = 4 * tokens  # fp32: maximum, sum and target logit of each token are reduced over TP
-    forward_bytes, backward_bytes = LOSS_TRAFFIC_BYTES
+    forward_bytes, backward_bytes = (share * recipe.loss_traffic_bytes for share in LOSS_TRAFFIC_SHARES)
     loss = Operator(
         "loss", elementwise_s(forward_bytes * logits), elementwise_s(backward_bytes * logits), kernels=LOSS_KERNELS
     )
@@ -164,7 +194,7 @@ def _loss(local_vocab: Expr) -> Block:
     return loss, Operator("loss reductions", reduced, ZERO, kernels=kernels, communication="tensor_parallel")
 
 
-def _multi_token_prediction(model: ModelSpec) -> Block:
+def _multi_token_prediction(model: ModelSpec, recipe: FrameworkRecipe) -> Block:
     """What each MTP layer adds beside a decoder layer: two norms, the joining projection, a pass of the shared head."""
     if not model.mtp_layers:
         return ()
@@ -172,11 +202,11 @@ def _multi_token_prediction(model: ModelSpec) -> Block:
     shared = replace(linear("MTP head", sym.hidden, local_vocab, bias=False), parameters=ZERO)
     joining = linear("MTP projection", 2 * sym.hidden, sym.hidden / sym.tp, bias=False)
     return (
-        norm("MTP hidden norm", model, "MTP hidden input"),
-        norm("MTP embedding norm", model, "MTP embedding input"),
+        norm("MTP hidden norm", model, recipe, "MTP hidden input"),
+        norm("MTP embedding norm", model, recipe, "MTP embedding input"),
         joining,
-        norm("MTP final norm", model, "MTP head input"),
-        enter_tensor_parallel("MTP head", gemm_input_grad_s(tokens, sym.hidden, local_vocab)),
+        norm("MTP final norm", model, recipe, "MTP head input"),
+        enter_tensor_parallel("MTP head", recipe, local_vocab),
         shared,
-        *_loss(local_vocab),
+        *_loss(recipe, local_vocab),
     ) * model.mtp_layers

@@ -79,7 +79,12 @@ def rebound(lowered: Lowered, functions: Mapping[str, Callable[..., Any]]) -> Lo
 
 
 def _namespace(functions: Mapping[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
-    chosen: dict[str, Callable[..., Any]] = {"at_least": _at_least, "maximum": np.maximum, "minimum": np.minimum, "ceiling": np.ceil}
+    chosen: dict[str, Callable[..., Any]] = {
+        "at_least": _at_least,
+        "maximum": np.maximum,
+        "minimum": np.minimum,
+        "ceiling": np.ceil,
+    }
     return {**chosen, **functions}
 
 

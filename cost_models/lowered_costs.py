@@ -102,8 +102,6 @@ def _stage_expressions(model: _Written, recipe: _Written, context_bytes: float, 
 
 
 @lru_cache(maxsize=256)
-def _stage(
-    model: _Written, recipe: _Written, context_bytes: float, offload: bool, outputs: tuple[str, ...]
-) -> Lowered:
+def _stage(model: _Written, recipe: _Written, context_bytes: float, offload: bool, outputs: tuple[str, ...]) -> Lowered:
     expressions = _stage_expressions(model, recipe, context_bytes, offload)
     return lower({name: expressions[name] for name in outputs or expressions}, _UNBOUND)

@@ -22,6 +22,7 @@ __all__ = [
     "boundary_bytes",
     "fractions",
     "micro_batch_bytes",
+    "overheads",
     "owned_parameters",
     "recomputed_saved_bytes",
     "saved_bytes",
@@ -166,39 +167,44 @@ def _restored_bytes(unit: Unit) -> Expr:
 
 
 def stage_bytes(recipe: FrameworkRecipe, context_bytes: float, *, offload: bool = False) -> dict[str, Expr]:
-    """Bytes by cause of one rank of a stage at its peak; allocated, reserved and device totals; bytes on its host."""
+    """Bytes by cause of one rank of a stage at its peak; allocated, reserved and device totals; bytes on its host.
+
+    The last five come and go within a step, whichever phase is its peak; the totals hold them where they add up.
+    """
     part = sym.PARTS
     dense, expert = stage_parameters()
-    away = fractions(offload)
-    states = _state_bytes(dense, expert, recipe)
-    gathered_elements = sym.reshard * BUFFERED_UNITS * _largest_unit() + (1 - sym.reshard) * (dense + expert)
-    gathered = sym.shard_weights * recipe.weight_bytes * gathered_elements
-    saved = _activation_bytes()
+    away, states = fractions(offload), _state_bytes(dense, expert, recipe)
+    gathered = recipe.parameter_gather_bytes * _gathered_parameters(dense, expert)
+    saved, waiting = _activation_bytes(), _waiting_logits_bytes(recipe)
     activations = (1 - away["activations"]) * saved
-    waiting = _waiting_logits_bytes(recipe)
     buffers = PIPELINE_BUFFERS * part["boundary_bytes"] * sym.pipelined
     staged = _offload_buffers(recipe, away)
-    workspace = _backward_bytes(recipe)
-    loss = sym.has_head * part["logits_bytes"]
+    workspace, loss = _backward_bytes(recipe), sym.has_head * part["logits_bytes"]
     optimizer = recipe.optimizer_temporary_bytes * owned_parameters(dense, expert, sym.shard_optimizer)
-    passes = activations + waiting + buffers + staged + maximum(workspace, loss)
+    transient = maximum(workspace, loss)
+    passes = activations + waiting + buffers + staged + transient
     # Which phase is the peak; ties go to the passes and to the loss.
     in_passes, in_loss = at_least(passes, optimizer), at_least(loss, workspace)
     on_device = {cause: (1 - away[OFFLOADED_STATES[cause]]) * size for cause, size in states.items()}
-    causes: dict[str, Expr] = {
+    causes = {
         **on_device,
         "activations": in_passes * activations,
         "gathered_parameters": gathered,
         "logits_and_loss": in_passes * (waiting + in_loss * loss),
-        "workspace": in_passes * (1 - in_loss) * workspace + (1 - in_passes) * optimizer,
+        "workspace": recipe.library_bytes + in_passes * (1 - in_loss) * workspace + (1 - in_passes) * optimizer,
         "offload_buffers": in_passes * staged,
         "pipeline_buffers": in_passes * buffers,
     }
-    allocated = sum(on_device.values()) + gathered + maximum(passes, optimizer)
+    allocated = sum(on_device.values()) + gathered + recipe.library_bytes + maximum(passes, optimizer)
     on_host = sum(away[OFFLOADED_STATES[cause]] * size for cause, size in states.items())
     return {
         **_with_overheads(causes, allocated, recipe, context_bytes),
         "host_bytes": on_host + away["activations"] * saved,
+        "saved_bytes": activations,
+        "waiting_bytes": waiting,
+        "buffer_bytes": buffers + staged,
+        "transient_bytes": transient,
+        "optimizer_bytes": optimizer,
     }
 
 
@@ -206,6 +212,11 @@ def fractions(offload: bool) -> dict[str, Expr]:
     """What lives on the host, as fractions by name: symbols, or zero in expressions that know no offload."""
     names = ("weights", "gradients", "optimizer", "activations")
     return dict(zip(names, sym.OFFLOADS if offload else (ZERO,) * len(names), strict=True))
+
+
+def _gathered_parameters(dense: Expr, expert: Expr) -> Expr:
+    """Parameters of other ranks' shards that are held at one time: all of the stage, or the units at work."""
+    return sym.shard_weights * (sym.reshard * BUFFERED_UNITS * _largest_unit() + (1 - sym.reshard) * (dense + expert))
 
 
 def _state_bytes(dense: Expr, expert: Expr, recipe: FrameworkRecipe) -> dict[str, Expr]:
@@ -284,18 +295,24 @@ def _offload_buffers(recipe: FrameworkRecipe, away: dict[str, Expr]) -> Expr:
     return BUFFERED_UNITS * (states + away["activations"] * kept)
 
 
+def overheads(allocated: Expr, recipe: FrameworkRecipe, context_bytes: float) -> dict[str, Expr]:
+    """Bytes that no tensor shows beside those allocated: communicator buffers, device context, fragmentation."""
+    return {
+        "communicators": recipe.communicator_bytes * sym.communicators,
+        "context": context_bytes,
+        "fragmentation": recipe.fragmentation_fraction * allocated,
+    }
+
+
 def _with_overheads(
     causes: dict[str, Expr], allocated: Expr, recipe: FrameworkRecipe, context_bytes: float
 ) -> dict[str, Expr]:
-    """Adds what no tensor shows: allocator fragmentation, communicator buffers, the device context."""
-    fragmentation = recipe.fragmentation_fraction * allocated
-    communicators = recipe.communicator_bytes * sym.communicators
+    """The causes with what no tensor shows, and the totals."""
+    added = overheads(allocated, recipe, context_bytes)
     return {
         **causes,
-        "communicators": communicators,
-        "context": context_bytes,
-        "fragmentation": fragmentation,
+        **added,
         "allocated_bytes": allocated,
-        "reserved_bytes": allocated + fragmentation,
-        "device_bytes": allocated + fragmentation + communicators + context_bytes,
+        "reserved_bytes": allocated + added["fragmentation"],
+        "device_bytes": allocated + sum(added.values()),
     }

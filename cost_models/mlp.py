@@ -10,10 +10,12 @@ from typing import Any
 from cost_models import symbols as sym
 from cost_models.blocks import (
     ACTIVATION_BYTES,
+    OPERAND_BYTES,
     ZERO,
     Block,
     Operator,
     Tensor,
+    cast_s,
     enter_tensor_parallel,
     leave_tensor_parallel,
     linear,
@@ -42,6 +44,11 @@ __all__ = ["dense_block", "expert_block", "received"]
 
 Expr = Any
 ROUTER_BYTES = 4  # router logits and probabilities are fp32
+# Launches for casting one expert's tokens: the largest value, rows, columns.
+EXPERT_CAST_KERNELS = 3
+# Launches of Megatron-Core's router (product, top-k, softmax, maps of tokens to experts, balancing loss, token counts)
+# and of its dispatcher: indices and selection, splitting and joining by expert, weighting and summing up.
+ROUTER_KERNELS, PERMUTE_KERNELS, SORT_KERNELS, UNPERMUTE_KERNELS = 24, 8, 3, 6
 
 routed_tokens = tokens / sequence_shard
 copies = routed_tokens * sym.top_k
@@ -53,39 +60,45 @@ local_experts = sym.experts / sym.ep
 def dense_block(model: ModelSpec, recipe: FrameworkRecipe) -> Block:
     """Operators of a dense MLP half."""
     return (
-        norm("post-attention norm", model, "MLP residual"),
-        *_matrices("MLP", model, sym.ffn, ("mlp",)),
+        norm("post-attention norm", model, recipe, "MLP residual"),
+        *_matrices("MLP", model, recipe, sym.ffn, ("mlp",)),
         residual("MLP residual add", recipe),
     )
 
 
 def expert_block(model: ModelSpec, recipe: FrameworkRecipe) -> Block:
     """Operators of a mixture-of-experts half."""
-    shared = _matrices("shared expert", model, sym.shared_ffn, ("shared_experts",))
+    # Copies that travel by themselves arrive by sender and are sorted by expert; others are in place on arrival.
+    sorting = (
+        (_permutation("sort by expert", received, SORT_KERNELS),) if recipe.expert_dispatcher == "alltoall" else ()
+    )
+    shared = _matrices("shared expert", model, recipe, sym.shared_ffn, ("shared_experts",))
     return (
-        norm("post-attention norm", model, "MLP residual"),
+        norm("post-attention norm", model, recipe, "MLP residual"),
         *(shared if model.moe and model.moe.shared_ffn else ()),
         *((_shared_gate(),) if model.moe and model.moe.shared_expert_gate else ()),
         *_router(bool(model.moe and model.moe.router_bias)),
         _dispatch("dispatch"),
-        *_experts(model),
+        *sorting,
+        *_experts(model, recipe),
+        *sorting,
         _dispatch("combine"),
-        _permutation("unpermute"),
+        _permutation("unpermute", copies, UNPERMUTE_KERNELS),
         residual("MLP residual add", recipe),
     )
 
 
-def _matrices(name: str, model: ModelSpec, width: Expr, modules: tuple[str, ...]) -> Block:
+def _matrices(name: str, model: ModelSpec, recipe: FrameworkRecipe, width: Expr, modules: tuple[str, ...]) -> Block:
     """A dense MLP of some inner width, tensor parallel: column then row."""
     inner = width / sym.tp
     matrices = 2 if model.gated_mlp else 1
     saved = (Tensor(f"{name} pre-activation", ACTIVATION_BYTES * tokens * matrices * inner, modules),)
     return (
-        enter_tensor_parallel(name, gemm_input_grad_s(tokens, sym.hidden, matrices * inner), modules),
+        enter_tensor_parallel(name, recipe, matrices * inner, modules),
         linear(f"{name} up", sym.hidden, matrices * inner, bias=model.mlp_bias, saved=saved, modules=modules),
-        _activation(name, tokens, inner, matrices, modules),
+        _activation(name, recipe, tokens, inner, matrices, modules),
         linear(f"{name} down", inner, sym.hidden, bias=model.mlp_bias, row_parallel=True, modules=modules),
-        leave_tensor_parallel(name, modules),
+        leave_tensor_parallel(name, recipe, inner, modules),
     )
 
 
@@ -104,14 +117,20 @@ def _shared_gate() -> Operator:
     )
 
 
-def _activation(name: str, rows: Expr, inner: Expr, matrices: int, modules: tuple[str, ...]) -> Operator:
+def _activation(
+    name: str, recipe: FrameworkRecipe, rows: Expr, inner: Expr, matrices: int, modules: tuple[str, ...]
+) -> Operator:
+    """The activation; a gated one that is not fused writes the activated gate, keeps it, and reads it again."""
     modules = ("activation", *modules)
+    size = ACTIVATION_BYTES * rows * inner
+    extra = int(matrices == 2 and not recipe.fused_activation)
     return Operator(
         f"{name} activation",
-        elementwise_s(ACTIVATION_BYTES * rows * (matrices + 1) * inner),
-        elementwise_s(ACTIVATION_BYTES * rows * (2 * matrices + 1) * inner),
-        saved=(Tensor(f"{name} activation", ACTIVATION_BYTES * rows * inner, modules),),
+        elementwise_s((matrices + 1 + 2 * extra) * size),
+        elementwise_s((2 * matrices + 1 + 3 * extra) * size),
+        saved=(Tensor(f"{name} activation", extra * size + OPERAND_BYTES * rows * inner, modules),),
         modules=modules,
+        kernels=1 + extra,
     )
 
 
@@ -125,15 +144,15 @@ def _router(biased: bool) -> Block:
         parameters=sym.hidden * sym.experts + (sym.experts if biased else ZERO),
         saved=(Tensor("router probabilities", ROUTER_BYTES * logits, ("moe",)),),
         modules=("moe",),
-        kernels=6,
+        kernels=ROUTER_KERNELS,
     )
-    return product, _permutation("permute")
+    return product, _permutation("permute", copies, PERMUTE_KERNELS)
 
 
-def _permutation(name: str) -> Operator:
+def _permutation(name: str, rows: Expr, kernels: int) -> Operator:
     """Copies read and written in the order of their experts (or back)."""
-    moved = 2 * ACTIVATION_BYTES * copies * sym.hidden
-    return Operator(name, elementwise_s(moved), elementwise_s(moved), modules=("moe",), kernels=3)
+    moved = 2 * ACTIVATION_BYTES * rows * sym.hidden
+    return Operator(name, elementwise_s(moved), elementwise_s(moved), modules=("moe",), kernels=kernels)
 
 
 def _dispatch(name: str) -> Operator:
@@ -153,25 +172,31 @@ def _dispatch(name: str) -> Operator:
     )
 
 
-def _experts(model: ModelSpec) -> Block:
+def _experts(model: ModelSpec, recipe: FrameworkRecipe) -> Block:
     inner = sym.expert_ffn / sym.etp
     matrices = 2 if model.gated_mlp else 1
-    kept = Tensor("dispatched copies", ACTIVATION_BYTES * received * sym.hidden, ("moe",))
+    kept = Tensor("dispatched copies", OPERAND_BYTES * received * sym.hidden, ("moe",))
     pre = Tensor("expert pre-activation", ACTIVATION_BYTES * received * matrices * inner, ("moe",))
     biases = bool(model.moe and model.moe.expert_bias)
     return (
-        _grouped("expert up", sym.hidden, matrices * inner, matrices * inner if biases else ZERO, (kept, pre)),
-        _activation("expert", received, inner, matrices, ("moe",)),
-        _grouped("expert down", inner, sym.hidden, sym.hidden if biases else ZERO, ()),
+        _grouped("expert up", recipe, sym.hidden, matrices * inner, matrices * inner if biases else ZERO, (kept, pre)),
+        _activation("expert", recipe, received, inner, matrices, ("moe",)),
+        _grouped("expert down", recipe, inner, sym.hidden, sym.hidden if biases else ZERO, ()),
     )
 
 
-def _grouped(name: str, inputs: Expr, outputs: Expr, bias: Expr, saved: tuple[Tensor, ...]) -> Operator:
+def _grouped(
+    name: str, recipe: FrameworkRecipe, inputs: Expr, outputs: Expr, bias: Expr, saved: tuple[Tensor, ...]
+) -> Operator:
+    """One product an expert, launched one by one or all at once; each expert's tokens are cast by themselves."""
+    launches = local_experts if recipe.launches_per_expert else 1
     return Operator(
         name,
-        grouped_gemm_forward_s(received, outputs, inputs, local_experts),
-        grouped_gemm_input_grad_s(received, inputs, outputs, local_experts),
+        grouped_gemm_forward_s(received, outputs, inputs, local_experts) + cast_s(received * inputs),
+        grouped_gemm_input_grad_s(received, inputs, outputs, local_experts) + cast_s(received * outputs),
         grouped_gemm_weight_grad_s(outputs, inputs, received, local_experts),
+        kernels=(1 + EXPERT_CAST_KERNELS * sym.quantised) * launches,
+        launches_of_products=launches,
         expert_parameters=local_experts * (inputs * outputs + bias),
         saved=saved,
         modules=("moe",),

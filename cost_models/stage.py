@@ -12,7 +12,7 @@ from typing import Any
 
 from cost_models import exchange, memory
 from cost_models import symbols as sym
-from cost_models.blocks import ZERO, Block
+from cost_models.blocks import ZERO, Block, Operator
 from cost_models.exchange import exchange_costs
 from cost_models.layers import Unit, chain
 from cost_models.operators import launch_s, maximum
@@ -30,8 +30,8 @@ def micro_batch_costs(model: ModelSpec, recipe: FrameworkRecipe) -> dict[str, Ex
     parts = chain(model, recipe)
     costs: dict[str, Expr] = {}
     for name, unit in parts.units().items():
-        costs |= _unit_seconds(name, unit)
-        costs[f"{name}_recompute_s"] = sum((_recompute_seconds(block) for block in unit.layers), start=ZERO)
+        costs |= _unit_seconds(name, unit, recipe)
+        costs[f"{name}_recompute_s"] = sum((_recompute_seconds(block, recipe) for block in unit.layers), start=ZERO)
     return costs | memory.micro_batch_bytes(model, parts, recipe)
 
 
@@ -71,7 +71,12 @@ def held(cost: str) -> Expr:
     return sum(count * sym.PARTS[f"{unit}_{cost}"] for unit, count in sym.HELD.items())
 
 
-def _unit_seconds(name: str, unit: Unit) -> dict[str, Expr]:
+def _launches(operator: Operator, recipe: FrameworkRecipe) -> Expr:
+    """Kernels of a pass through an operator that the host launches."""
+    return ZERO if recipe.cuda_graphs_without_experts and "moe" not in operator.modules else operator.kernels
+
+
+def _unit_seconds(name: str, unit: Unit, recipe: FrameworkRecipe) -> dict[str, Expr]:
     """Forward, input-grad and weight-grad seconds of a unit, and the collectives within, by their group.
 
     A pass takes at least what its launches take the host. The backward is one pass: the host runs ahead of the device
@@ -82,22 +87,32 @@ def _unit_seconds(name: str, unit: Unit) -> dict[str, Expr]:
         sum(getattr(operator, cost) for operator in operators)
         for cost in ("forward_s", "input_grad_s", "weight_grad_s")
     )
-    kernels = sum(operator.kernels for operator in operators)
-    products = sum(1 for operator in operators if operator.weight_grad_s != 0)
+    kernels = sum(_launches(operator, recipe) for operator in operators)
+    products = sum(_products(operator, recipe) for operator in operators)
     waiting = maximum(launch_s(kernels + products) - input_grad - weight_grad, 0)
     communication = {
         f"{name}_{group}_s": sum((o.forward_s + o.input_grad_s for o in operators if o.communication == group), ZERO)
         for group in COMMUNICATIONS
     }
+    # How many tokens each expert has is known when they have arrived: the host cannot run ahead of their products.
+    stalled = sum((_launches(operator, recipe) for operator in operators if operator.expert_parameters != 0), ZERO)
     return {
-        f"{name}_forward_s": maximum(forward, launch_s(kernels)),
+        f"{name}_forward_s": maximum(forward + launch_s(stalled), launch_s(kernels)),
         f"{name}_input_grad_s": input_grad + waiting,
         f"{name}_weight_grad_s": weight_grad,
         **communication,
     }
 
 
-def _recompute_seconds(block: Block) -> Expr:
+def _products(operator: Operator, recipe: FrameworkRecipe) -> Expr:
+    """Weight-gradient products of an operator that the host launches: one, or one for each expert."""
+    if operator.weight_grad_s == 0:
+        return ZERO
+    launches = operator.launches_of_products
+    return ZERO if _launches(operator, recipe) == 0 else launches
+
+
+def _recompute_seconds(block: Block, recipe: FrameworkRecipe) -> Expr:
     """Seconds of running again, in the backward of one layer, what the recompute set frees."""
     seconds: Expr = ZERO
     kernels: Expr = ZERO
@@ -106,5 +121,5 @@ def _recompute_seconds(block: Block) -> Expr:
         for module in operator.modules:
             kept *= 1 - sym.RECOMPUTE_FLAGS[module]
         seconds += (1 - kept) * operator.forward_s
-        kernels += (1 - kept) * operator.kernels
+        kernels += (1 - kept) * _launches(operator, recipe)
     return maximum(seconds, launch_s(kernels))

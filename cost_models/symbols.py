@@ -55,6 +55,7 @@ shared_ffn = _size("shared_ffn", "elements", "inner width of all shared experts 
 
 # workload and layout
 seq_len = _size("seq_len", "tokens", "sequence length")
+quantised = _flag("quantised", "operands of matrix products are cast to one byte (fp8)")
 micro_batch_size = _size("micro_batch_size", "sequences", "sequences in a micro-batch")
 expert_imbalance = _size("expert_imbalance", "1", "tokens of the fullest expert rank over the mean")
 document_mask_imbalance = _size("document_mask_imbalance", "1", "attention of the slowest context rank over the mean")

@@ -18,6 +18,7 @@ from cost_models import schedules
 from planner.layout_costs import LayoutCosts
 from planner.options import FULL, Rows, by_schedule, fitting, stage_rows, with_recompute, with_zero_modes
 from planner.predict import MICRO_BATCH_OUTPUTS, CostModel, unit_seconds
+from planner.request import PlanRequest
 from planner.space import (
     OFFLOADS,
     SCHEDULES,
@@ -53,30 +54,33 @@ def mesh_bounds(model: CostModel, mesh: Columns) -> Array:
 
     The best, too, of every way to split context and experts that some mesh of these degrees allows.
     """
-    request = model.request
     pairs, which = np.unique(np.column_stack([mesh["tp"], mesh["cp"]]), axis=0, return_inverse=True)
-    best = np.array([_least_per_sequence_s(model, tp, cp) for tp, cp in pairs.tolist()])
-    work = request.workload.global_batch * best[which.reshape(-1)]
+    work = model.request.workload.global_batch * _least_per_sequence_s(model, pairs)[which.reshape(-1)]
     return np.asarray(work / (mesh["dp"] * mesh["pp"]))
 
 
-def _least_per_sequence_s(model: CostModel, tp: int, cp: int) -> float:
-    """Least seconds of one sequence in the whole model on tp*cp ranks, over micro-batch sizes and ways to split."""
-    request = model.request
-    sizes = divisors(request.workload.global_batch, request.workload.global_batch).tolist()
-    most_dp = max(request.cluster.gpus // (tp * cp), 1)
-    experts = {
-        form
-        for dp in divisors(request.workload.global_batch, most_dp)
-        for form in expert_forms(request, tp, tp * cp * dp)
-    }
-    forms = itertools.product(context_forms(request, tp, cp), sorted(experts), sizes)
-    rows = np.array([(*context, *expert, size) for context, expert, size in forms]).T
-    layouts = dict(zip(("cp_heads", "cp_ring", "ep", "etp", "micro_batch_size"), rows, strict=True))
-    layouts |= {name: np.full(rows.shape[1], value) for name, value in (("tp", tp), ("cp", cp))}
-    layouts["sequence_parallel"] = np.full(rows.shape[1], int(tp > 1 and request.recipe.sequence_parallel))
-    total = total_s(model, unit_seconds(model.micro_batch(layouts)))
-    return float((total / layouts["micro_batch_size"]).min())
+def _least_per_sequence_s(model: CostModel, pairs: NDArray[np.int64]) -> Array:
+    """Least seconds of one sequence in the whole model on tp*cp ranks, over micro-batch sizes and ways to split.
+
+    For each (tp, cp) of int[pairs, 2].
+    """
+    forms = [_forms(model.request, tp, cp) for tp, cp in pairs.tolist()]
+    pair = np.repeat(np.arange(len(pairs)), [len(form) for form in forms])
+    columns = np.concatenate(forms).T
+    layouts = dict(zip(("cp_heads", "cp_ring", "ep", "etp", "micro_batch_size"), columns, strict=True))
+    layouts |= {"tp": pairs[pair, 0], "cp": pairs[pair, 1]}
+    layouts["sequence_parallel"] = (layouts["tp"] > 1) * int(model.request.recipe.sequence_parallel)
+    total = total_s(model, unit_seconds(model.micro_batch(layouts))) / layouts["micro_batch_size"]
+    return np.asarray(np.minimum.reduceat(total, _starts(pair)))
+
+
+def _forms(request: PlanRequest, tp: int, cp: int) -> NDArray[np.int64]:
+    """int[forms, 5] every (cp_heads, cp_ring, ep, etp, micro_batch_size) that some mesh of these degrees allows."""
+    batch = request.workload.global_batch
+    ranks = [tp * cp * dp for dp in divisors(batch, max(request.cluster.gpus // (tp * cp), 1)).tolist()]
+    experts = sorted({form for count in ranks for form in expert_forms(request, tp, count)})
+    ways = itertools.product(context_forms(request, tp, cp), experts, divisors(batch, batch).tolist())
+    return np.array([(*context, *expert, size) for context, expert, size in ways], dtype=np.int64)
 
 
 def layout_bounds(model: CostModel, costs: LayoutCosts) -> tuple[Array, Array]:

@@ -43,7 +43,15 @@ TABLE = {
         64: (0.35, 0.47, 0.63),
     },
 }
-MULTIPROCESSORS = {"a100_sxm": 108, "h100_sxm": 132, "h200_sxm": 132, "b200_sxm": 148, "l40s": 142}
+MULTIPROCESSORS = {
+    "a100_sxm": 108,
+    "h100_sxm": 132,
+    "h200_sxm": 132,
+    "b200_sxm": 148,
+    "b300_sxm": 148,
+    "gb200": 152,
+    "l40s": 142,
+}
 TILE_ROWS, TILES_PER_MULTIPROCESSOR = 128, 2
 PEAK_FRACTIONS = np.arange(0.30, 1.001, 0.005)
 HALF_LENGTHS = np.arange(0, 6001, 50)

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import re
 import tomllib
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from typing import Any, Literal, TypeVar
 from cost_models.specs.base import Spec
 from cost_models.specs.cluster import ClusterSpec
 from cost_models.specs.errors import SpecError, UnknownNameError, did_you_mean
+from cost_models.specs.files import read_text
 from cost_models.specs.gpu import GpuSpec
 from cost_models.specs.hf_config import load_cached_config, load_hf_config
 from cost_models.specs.model import ModelSpec
@@ -51,6 +53,11 @@ def names(kind: Kind) -> list[str]:
     return sorted(path.stem for path in (data_folder() / kind).glob("*.toml"))
 
 
+def keys(kind: Kind) -> dict[str, str]:
+    """Return the entry of every name and alias of one kind, written as `key` writes them."""
+    return {**_aliases(kind, data_folder()), **{key(entry): entry for entry in names(kind)}}
+
+
 def load_model(name: str) -> ModelSpec:
     """Return a model by name, alias ("meta-llama/Meta-Llama-3-70B"), TOML file, config.json, its folder, or cached id.
 
@@ -69,7 +76,7 @@ def load_model_with_notes(name: str) -> tuple[ModelSpec, tuple[str, ...]]:
     try:
         return _load("models", name, ModelSpec), ()
     except UnknownNameError as error:
-        cached = load_hf_config(name) if Path(name).is_dir() else load_cached_config(name)
+        cached = load_hf_config(name) if os.path.exists(name) else load_cached_config(name)
         if cached is None:
             hint = "; nothing is downloaded: give the folder of its config.json" if "/" in name else ""
             message = f"{error}{hint}"
@@ -91,13 +98,23 @@ def load_profile(gpu: str) -> HardwareProfile:
     """Return the hardware profile of a GPU, by any name of the GPU, or of a TOML file. Raises UnknownNameError.
 
     A file that names `scaled_from` states only what is known of its GPU; the rest is scaled (scaled_profile.py).
+    `tables` is the name of a JSON file beside it.
     """
-    fields = _fields("profiles", _profile_name(gpu))
+    fields = _profile_fields(_profile_name(gpu))
     if "scaled_from" not in fields:
         return HardwareProfile.model_validate(fields)
     base = load_profile(_reference(fields.pop("scaled_from")))
     own = load_gpu(str(fields.get("gpu", gpu)))
     return HardwareProfile.model_validate(scaled_fields(base, load_gpu(base.gpu), own, fields))
+
+
+def _profile_fields(name: str) -> dict[str, Any]:
+    """Return the fields of a profile, with its tables read from the file that they name."""
+    fields = _fields("profiles", name)
+    if isinstance(fields.get("tables"), str):
+        folder = Path(name).parent if _is_file(name) else data_folder() / "profiles"
+        fields["tables"] = _read_json(folder / fields["tables"])
+    return fields
 
 
 def measured_gpu(gpu: str) -> str:
@@ -117,7 +134,7 @@ def _reference(name: object) -> str:
 
 def _profile_name(gpu: str) -> str:
     """Return the profile that belongs to any name of a GPU; a file is its own."""
-    known = _is_file(gpu) or _key(gpu) in map(_key, names("profiles"))
+    known = _is_file(gpu) or key(gpu) in map(key, names("profiles"))
     return gpu if known else load_gpu(gpu).name
 
 
@@ -199,26 +216,35 @@ def _entry(kind: Kind, name: str) -> dict[str, Any]:
 
 def _read(path: Path) -> dict[str, Any]:
     """Return the content of a TOML file. Raises SpecError."""
+    text = read_text(path)
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        message = f"cannot read {path}: {reason}"
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        message = f"{path} is not valid TOML: {reason}"
         raise SpecError(message) from error
-    except tomllib.TOMLDecodeError as error:
-        message = f"{path} is not valid TOML: {error}"
+
+
+def _read_json(path: Path) -> Any:
+    """Return the content of a JSON file. Raises SpecError."""
+    text = read_text(path)
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        message = f"{path} is not valid JSON: {reason}"
         raise SpecError(message) from error
 
 
 def _resolve(kind: Kind, name: str) -> str:
     """Return the entry that a name or an alias stands for. Raises UnknownNameError."""
-    key, entries = _key(name), names(kind)
-    direct = {_key(entry): entry for entry in entries}
-    if key in direct:  # the usual case: no other file is read
-        return direct[key]
+    wanted, entries = key(name), names(kind)
+    direct = {key(entry): entry for entry in entries}
+    if wanted in direct:  # the usual case: no other file is read
+        return direct[wanted]
     aliases = _aliases(kind, data_folder())
-    if key in aliases:
-        return aliases[key]
+    if wanted in aliases:
+        return aliases[wanted]
     hint = did_you_mean(name, entries) or f"; known: {', '.join(entries)}"
     message = f"unknown {kind.removesuffix('s')} '{name}'{hint}"
     raise UnknownNameError(message)
@@ -229,10 +255,10 @@ def _aliases(kind: Kind, folder: Path) -> dict[str, str]:
     """Return the entry of every alias of one kind."""
     entries = {path.stem: _read(path) for path in (folder / kind).glob("*.toml")}
     return {
-        _key(alias): name for name, entry in entries.items() for alias in entry.get("catalog", {}).get("aliases", [])
+        key(alias): name for name, entry in entries.items() for alias in entry.get("catalog", {}).get("aliases", [])
     }
 
 
-def _key(name: str) -> str:
+def key(name: str) -> str:
     """Return a name without case and separators: "Llama-3_70B" and "llama3-70b" are one."""
     return re.sub(r"[^a-z0-9]", "", name.lower())

@@ -17,6 +17,7 @@ from cost_models.specs.base import (
     Spec,
     frozen,
 )
+from cost_models.specs.kernel_tables import KernelTables
 
 Slowdown = Annotated[float, Field(strict=True, ge=1, allow_inf_nan=False)]
 
@@ -45,6 +46,11 @@ class AttentionRoofline(Spec):
     tiles_per_multiprocessor: PositiveFloat = Field(2.0, description="tiles that fill one multiprocessor")
     tile_rows: PositiveInt = Field(128, description="query rows of one tile")
     backward_fraction: Fraction = Field(0.85, description="backward share over forward share")
+    kernels: FractionByName = Field(
+        default_factory=dict,
+        description="what other kernels than the device's best reach of its rate, by the recipe's attention_kernel",
+        validate_default=True,
+    )
 
 
 class ElementwiseRoofline(Spec):
@@ -88,6 +94,7 @@ class HardwareProfile(Spec):
     interference: Name = Field(
         "a100-40-sxm", description="entry of data/interference that tells how host copies interfere with both"
     )
+    tables: KernelTables | None = Field(None, description="measured tables of kernels; without them the constants hold")
     context_bytes: NonNegativeInt = Field(description="CUDA context and loaded kernels, outside the allocator, bytes")
     sources: Sources = Field(
         default_factory=dict, description="the source of every figure, by field", validate_default=True

@@ -22,15 +22,46 @@ class FrameworkRecipe(Spec):
     gradient_reduce_bytes: BytesPerValue = Field(4, description="gradient on the wire, bytes per parameter")
     parameter_gather_bytes: BytesPerValue = Field(2, description="gathered weights on the wire, bytes per parameter")
     flash_attention: Flag = Field(True, description="attention without stored scores")
+    attention_kernel: Literal["native", "flash2", "triton"] = Field(
+        "native",
+        description="flash attention written for the device, FlashAttention-2 (Ampere's), or the first in Triton",
+    )
+    fused_norm: Flag = Field(
+        True, description="a norm is one kernel; else it is computed in fp32 copies, which it keeps"
+    )
+    fused_activation: Flag = Field(
+        True, description="a gated activation is one kernel; else the activated gate is kept too"
+    )
+    fused_rope: Flag = Field(True, description="rotary positions are one kernel; else they go through fp32 copies")
     dropout: Flag = Field(False, description="dropout masks are kept for backward")
     sequence_parallel: Flag = Field(
         True, description="tensor parallelism shards norms and residuals along the sequence"
     )
     overlap_gradient_reduce: Flag = Field(True, description="gradient reduction runs beside backward")
     overlap_parameter_gather: Flag = Field(True, description="parameter gather runs beside forward")
-    loss_bytes_per_logit: BytesPerValue = Field(10, description="logits, their fp32 copy and gradient, bytes per logit")
+    overlap_tensor_parallel: Flag = Field(
+        False, description="tensor-parallel collectives run in pieces beside the products that they feed or follow"
+    )
+    overlap_expert_parallel: Flag = Field(
+        False, description="the experts' exchanges run beside another micro-batch's compute"
+    )
+    loss_bytes_per_logit: BytesPerValue = Field(
+        6, description="most that the logits, their copies and gradient take at one time, bytes per logit"
+    )
+    loss_traffic_bytes: BytesPerValue = Field(
+        16, description="moved by the loss, forward and backward, bytes per logit"
+    )
+    interleaves: Flag = Field(
+        False, description="recipes of this framework interleave wherever a pipeline is short of work"
+    )
+    reshards_in_pipeline: Flag = Field(
+        True, description="sharded weights are freed after each forward with pipeline parallelism too"
+    )
     fragmentation_fraction: Annotated[NonNegativeFloat, Field(lt=1)] = Field(
         0.06, description="reserved over allocated memory, less 1"
+    )
+    library_bytes: NonNegativeInt = Field(
+        84_000_000, description="workspaces that matrix and attention libraries hold inside the allocator, bytes"
     )
     communicator_bytes: NonNegativeInt = Field(429_496_730, description="device memory of one communicator, bytes")
     optimizer_temporary_bytes: BytesPerValue = Field(
@@ -40,7 +71,11 @@ class FrameworkRecipe(Spec):
     expert_dispatcher: Literal["alltoall", "deduplicated"] = Field(
         "alltoall", description="how copies of a token travel to its experts; deduplicated: once to each node"
     )
+    launches_per_expert: Flag = Field(True, description="the products of a rank's experts are launched one by one")
     cuda_graphs: Flag = Field(False, description="kernels are replayed from graphs, without host launches")
+    cuda_graphs_without_experts: Flag = Field(
+        False, description="all but routed experts and their exchange are replayed from graphs"
+    )
     sources: Sources = Field(
         default_factory=dict, description="the source of every figure, by field", validate_default=True
     )

@@ -13,12 +13,14 @@ from cli.main import app
 FLAGS = {
     "": "--cluster --gap --global-batch --global-batch-tokens --gpu --gpus --gpus-per-node "
     "--install-completion --json --mem --model --nodes --output --recipe --schedule --seq-len --set "
-    "--show-completion --stats --time-limit --top-k --version -o",
+    "--show-completion --stats --time-limit --top-k --version --why-not -o",
     "clusters": "--json",
+    "explain": "--json --stage --why-not",
     "gpus": "--json",
     "models": "--json",
     "schema": "--json",
     "show": "--json",
+    "simulate": "--compare --html --json --perturb --svg --trace",
 }
 COMMAND = [sys.executable, "-m", "cli.main"]
 HEAVY = ("torch", "sympy", "pandas", "pulp", "highspy", "numpy", "networkx", "pydantic")

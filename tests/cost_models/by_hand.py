@@ -344,7 +344,7 @@ class ByHand:
         }
         gathered = unsharded = 0.0
         if row["shard_weights"]:
-            gathered = recipe.weight_bytes * (2 * max(units) if row["reshard"] else parameters)
+            gathered = recipe.parameter_gather_bytes * (2 * max(units) if row["reshard"] else parameters)
         if row["shard_gradients"]:
             unsharded = recipe.gradient_bytes * (max(units) if row["shard_weights"] else chunk)
         live, again = row["live_layers"], row["live_recompute_layers"]
@@ -368,7 +368,9 @@ class ByHand:
             phase |= {"activations": activations, "pipeline_buffers": buffers}
         temporaries = recipe.optimizer_temporary_bytes * self.owned(row, part, bool(row["shard_optimizer"]))
         phases["optimizer"] = {"workspace": temporaries}
-        return self.device_memory(row, states, gathered, max(phases.values(), key=lambda phase: sum(phase.values())))
+        peak = max(phases.values(), key=lambda phase: sum(phase.values()))
+        peak["workspace"] = peak.get("workspace", 0.0) + recipe.library_bytes
+        return self.device_memory(row, states, gathered, peak)
 
     def device_memory(self, row: Row, states: Row, gathered: float, peak: Row) -> dict[str, float]:
         allocated = sum(states.values()) + gathered + sum(peak.values())

@@ -29,7 +29,6 @@ SCHEDULES = ("1f1b", "interleaved", "gpipe")
 # Stages split states in five ways: ZeRO-0, 1, 2, 3, and 3 with parameters gathered again for every pass.
 ZERO_WAYS = 5
 MARGIN = 0.06
-LONG_SEQUENCE = 16_384
 TIMES = ("forward_s", "input_grad_s", "weight_grad_s")
 REPLAYED_AT_ONCE = 20_000
 
@@ -89,7 +88,7 @@ def _tensor_parallel(request: PlanRequest, tp: int) -> bool:
 def _context_parallel(request: PlanRequest, tp: int, cp: int) -> bool:
     """Only long sequences are split: each rank holds two pieces, which tensor parallelism splits once more."""
     seq_len = request.workload.seq_len
-    return cp == 1 or (seq_len >= LONG_SEQUENCE and seq_len % (2 * cp * tp) == 0)
+    return cp == 1 or seq_len % (2 * cp * tp) == 0
 
 
 def _rest(request: PlanRequest, tp: int, cp: int, pp: int, dp: int) -> Iterator[Row]:

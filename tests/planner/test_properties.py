@@ -114,7 +114,7 @@ def test_more_data_parallelism_never_takes_more_memory(stage_layers: int) -> Non
     columns = layouts(request, meshes(request))
     columns = take(columns, (columns["dp"] > 1) & (columns["dp_shard"] == columns["dp"]))
     costs = LayoutCosts.of(model, columns)
-    same = ("tp", "pp", "vpp", "schedule", "micro_batch_size")
+    same = ("tp", "cp", "cp_heads", "cp_ring", "pp", "vpp", "schedule", "micro_batch_size")
     key = np.column_stack([columns[name] for name in same])
     pp = columns["pp"][:, None]
     exists = np.arange(int(pp.max())) < pp

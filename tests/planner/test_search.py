@@ -151,7 +151,7 @@ def test_an_interrupt_before_any_plan_has_no_document(monkeypatch: pytest.Monkey
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(search, "seed", interrupt)
+    monkeypatch.setattr(best_first, "seeds", interrupt)
     with pytest.raises(Interrupted) as caught:
         search.plan(PIPELINES.request())
     assert caught.value.document is None
@@ -160,11 +160,18 @@ def test_an_interrupt_before_any_plan_has_no_document(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("space", [PIPELINES, *SPACES[7:10]], ids=lambda space: space.name)
 def test_a_time_limit_returns_the_best_with_a_true_bound(space: Space) -> None:
     """Layouts that were not visited are in the bound: it is never above the optimum, and nothing is called optimal."""
-    with pytest.raises(LimitReached, match="time limit of 1e-09 s") as caught:
-        search.plan(space.request().replaced(time_limit_s=1e-9))
-    check(caught.value.document, optimum_s(space))
-    assert caught.value.document.certificate.status == "FEASIBLE"
-    assert caught.value.document.certificate.gap > 0
+    request = space.request().replaced(time_limit_s=1e-9)
+    # Few layouts are looked at together: the limit strikes after them, and they may prove a plan.
+    try:
+        document = search.plan(request)
+        assert document.certificate.status == "OPTIMAL"
+        assert space is not PIPELINES
+    except LimitReached as limit:
+        assert "time limit of 1e-09 s" in str(limit)
+        document = limit.document
+        assert document.certificate.status == "FEASIBLE"
+        assert document.certificate.gap > 0
+    check(document, optimum_s(space))
 
 
 def test_a_limit_that_is_not_reached_changes_nothing() -> None:

@@ -101,9 +101,9 @@ def test_context_is_split_in_four_ways() -> None:
     assert context_forms(request, 4, 4) == [(1, 0), (1, 1)]
 
 
-def test_short_sequences_are_not_split() -> None:
-    """Context parallelism is searched from 16,384 tokens a sequence."""
-    for seq_len, most in (("8k", 1), ("16k", 4)):
+def test_sequences_of_any_length_are_split() -> None:
+    """Over as many ranks as get a head and a tail of it each."""
+    for seq_len, most in (("2", 1), ("4", 2), ("1k", 4), ("16k", 4)):
         assert meshes(Space(4, 2, 4, 0.5, seq_len=seq_len).request())["cp"].max() == most
 
 

@@ -1,0 +1,153 @@
+"""Predictions of a table of runs, as the table that is written."""
+
+import csv
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from cost_models.schedules.errors import ScheduleError
+from cost_models.specs.errors import SpecError
+from planner.document import verdict_of
+from planner.errors import RequestError
+from planner.evaluate.errors import RunError, UnsupportedRunError
+from planner.evaluate.predictions import RunCosts, costs_of
+from planner.evaluate.recompute import FULL, read_recompute
+from planner.evaluate.runs import Run, read_run
+from planner.options import MARGIN
+
+__all__ = ["COLUMNS", "Answer", "answers", "read_rows", "write_answers"]
+
+GIB = 2.0**30
+# Of the layers, tried in turn where a run says nothing of recompute and would not fit without.
+RECOMPUTED_SHARES = (0.25, 0.5, 0.75, 1.0)
+# How far step times lie off where nobody calibrated: dense models, and models with experts.
+TIME_BANDS = {"dense": 0.10, "experts": 0.20}
+COLUMNS = (
+    "id",
+    "status",
+    "predicted_step_time_s",
+    "predicted_step_time_low_s",
+    "predicted_step_time_high_s",
+    "predicted_tokens_per_s_per_gpu",
+    "predicted_peak_allocated_gib",
+    "predicted_peak_allocated_low_gib",
+    "predicted_peak_allocated_high_gib",
+    "predicted_peak_reserved_gib",
+    "fits",
+    "message",
+)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What is said of one row; without a prediction `run` and `costs` are None and `message` says why."""
+
+    id: str
+    status: Literal["ok", "unsupported", "invalid"]
+    message: str
+    run: Run | None = None
+    costs: RunCosts | None = None
+
+    @property
+    def fits(self) -> str:
+        """yes, borderline or no: the fullest GPU's bytes, as the device counts them, against its usable memory."""
+        if self.run is None or self.costs is None:
+            return ""
+        device = self.costs.device_bytes
+        return verdict_of(device * (1 - MARGIN), device * (1 + MARGIN), self.run.cluster.gpu.usable_memory_bytes)
+
+    def cells(self) -> dict[str, str]:
+        """The answer by COLUMNS, empty where there is none."""
+        cells = dict.fromkeys(COLUMNS, "") | {"id": self.id, "status": self.status, "message": self.message}
+        if self.run is None or self.costs is None:
+            return cells
+        step, allocated = self.costs.step_time_s, self.costs.allocated_bytes / GIB
+        band = TIME_BANDS["experts" if self.run.model.moe else "dense"]
+        values = {
+            "predicted_step_time_s": step,
+            "predicted_step_time_low_s": step * (1 - band),
+            "predicted_step_time_high_s": step * (1 + band),
+            "predicted_tokens_per_s_per_gpu": self.run.workload.tokens / step / self.run.cluster.gpus,
+            "predicted_peak_allocated_gib": allocated,
+            "predicted_peak_allocated_low_gib": allocated * (1 - MARGIN),
+            "predicted_peak_allocated_high_gib": allocated * (1 + MARGIN),
+            "predicted_peak_reserved_gib": self.costs.reserved_bytes / GIB,
+        }
+        return cells | {name: f"{value:.9g}" for name, value in values.items()} | {"fits": self.fits}
+
+
+def answers(rows: Sequence[Mapping[str, Any]]) -> list[Answer]:
+    """An answer for each row, in their order."""
+    read = [_read(row, index) for index, row in enumerate(rows)]
+    runs = {index: one for index, one in enumerate(read) if isinstance(one, Run)}
+    costs = dict(zip(runs, costs_of(list(runs.values())), strict=True))
+    found = [
+        one if isinstance(one, Answer) else _answer(_id(row, index), one, costs[index])
+        for index, (row, one) in enumerate(zip(rows, read, strict=True))
+    ]
+    return _with_recompute(found)
+
+
+def _answer(name: str, run: Run, costs: RunCosts) -> Answer:
+    assumed_set = f"full on {run.recompute.share:.0%} of the layers" if run.recompute.shares else "none"
+    recompute = () if run.recompute_given else (f"recompute={assumed_set} (assumed)",)
+    assumed = (*run.assumed, *recompute)
+    return Answer(name, "ok", f"assumed: {', '.join(assumed)}" if assumed else "", run, costs)
+
+
+def _with_recompute(found: list[Answer]) -> list[Answer]:
+    """The answers; runs that say nothing of recompute and do not fit without recompute as many layers as they need."""
+    for share in RECOMPUTED_SHARES:
+        runs = {
+            index: replace(answer.run, recompute=replace(read_recompute(FULL), share=share))
+            for index, answer in enumerate(found)
+            if answer.run is not None and not answer.run.recompute_given and answer.fits == "no"
+        }
+        for (index, run), costs in zip(runs.items(), costs_of(list(runs.values())), strict=True):
+            found[index] = _answer(found[index].id, run, costs)
+    return found
+
+
+def _read(row: Mapping[str, Any], index: int) -> Run | Answer:
+    try:
+        return read_run(row)
+    except UnsupportedRunError as error:
+        return Answer(_id(row, index), "unsupported", _line(error))
+    except (RunError, SpecError, ScheduleError) as error:
+        return Answer(_id(row, index), "invalid", _line(error))
+
+
+def _id(row: Mapping[str, Any], index: int) -> str:
+    return str(row.get("id") or index + 1)
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+def read_rows(path: str | Path) -> list[dict[str, str]]:
+    """The rows of a table with a heading. Raises RequestError."""
+    try:
+        with open(path, encoding="utf-8-sig", newline="") as file:
+            rows = list(csv.DictReader(file, restkey="extra", restval=""))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        message = f"cannot read {path}: {reason}"
+        raise RequestError(message) from error
+    if not rows:
+        message = f"{path} must be a CSV file with a heading and a row for each run, got no rows"
+        raise RequestError(message)
+    return rows
+
+
+def write_answers(found: Iterable[Answer], path: str | Path) -> None:
+    """None; the answers are written as a CSV file of COLUMNS. Raises RequestError."""
+    try:
+        with open(path, "w", encoding="utf-8", newline="") as file:
+            writer = csv.DictWriter(file, COLUMNS)
+            writer.writeheader()
+            writer.writerows(answer.cells() for answer in found)
+    except OSError as error:
+        message = f"cannot write {path}: {error.strerror}"
+        raise RequestError(message) from error

@@ -1,0 +1,115 @@
+"""Which recipe a row's framework stands for.
+
+A `recipe` column names an entry of the catalog or a file. Else the `framework` column decides by the first phrase of
+FRAMEWORKS that it contains, and by what the notes say of the run: releases, compiled or eager, what was overlapped.
+"""
+
+import re
+from functools import lru_cache
+
+from cost_models.specs import catalog
+from cost_models.specs.errors import SpecError
+from cost_models.specs.recipe import FrameworkRecipe
+from planner.evaluate.cells import Cells
+from planner.evaluate.errors import InvalidRunError
+from planner.request import DEFAULT_RECIPE
+
+__all__ = ["FRAMEWORKS", "recipe_of"]
+
+# Phrase in the framework column, in lower case, and the recipe; the first that matches holds.
+FRAMEWORKS: tuple[tuple[str, str], ...] = (
+    ("megatron-bridge", "megatron-bridge"),
+    ("nemo-megatron", "nemo-megatron"),
+    ("nemo", "nemo"),
+    ("megatron-deepspeed", "megatron-deepspeed"),
+    ("megatron-core", "megatron"),
+    ("megatron-lm (sc21)", "megatron-2021"),
+    ("megatron-lm (nov 2020)", "megatron-2021"),
+    ("megatron-lm (jan 2021)", "megatron-2021"),
+    ("megatron-lm (2021", "megatron-2021"),
+    ("megatron-lm + zero bubble", "megatron-2021"),
+    ("oneflow", "oneflow"),
+    ("megatron", "megatron"),
+    ("torchtitan", "torchtitan"),
+    ("llm-foundry", "llm-foundry"),
+    ("composer", "llm-foundry"),
+    ("torchtune", "torchtune"),
+    ("nanotron", "nanotron"),
+    ("internevo", "internevo"),
+    ("maxtext", "maxtext"),
+    ("paxml", "paxml"),
+    ("deepspeed", "deepspeed"),
+    ("accelerate", "trainer"),
+    ("trainer", "trainer"),
+    ("hf", "trainer"),
+    ("meta internal", "llama3"),
+)
+YEAR = re.compile(r"(20\d\d)")
+RELEASE = re.compile(r"(\d\d)\.(\d\d)")
+
+
+def recipe_of(cells: Cells) -> FrameworkRecipe:
+    """The recipe of a row. Raises a RunError."""
+    named = cells.text("recipe")
+    if named:
+        try:
+            return _changed(cells, _loaded(named))
+        except SpecError as error:
+            raise InvalidRunError(str(error)) from error
+    framework = cells.text("framework")
+    name = next((recipe for phrase, recipe in FRAMEWORKS if phrase in framework.lower()), None)
+    if name is None:
+        name = cells.assume("recipe", DEFAULT_RECIPE, f"framework {framework!r} has no recipe" if framework else "")
+    return _changed(cells, _loaded(_of_time(cells, name, framework)))
+
+
+@lru_cache(maxsize=1024)
+def _loaded(name: str) -> FrameworkRecipe:
+    return catalog.load_recipe(name)
+
+
+def _of_time(cells: Cells, name: str, framework: str) -> str:
+    """The recipe of the software's generation and kind."""
+    if name == "megatron-bridge":
+        release = RELEASE.search(framework)
+        if release is not None:
+            generation = int(release[1]), int(release[2])
+            if generation < (26, 2):
+                return "megatron-bridge-2025"
+            if generation >= (26, 6):
+                return "megatron-bridge-graphs"
+    if name == "megatron" and "unfused" in cells.text("attention_impl").lower():
+        return "megatron-2022"
+    if name == "megatron-deepspeed" and "bf16" in cells.text("precision").lower():
+        return "megatron-deepspeed-bf16"
+    if name == "torchtitan" and not cells.says("torch.compile", "compile"):
+        return "torchtitan-eager"
+    if name == "torchtitan" and (year := YEAR.search(framework)) and int(year[1]) >= 2025:
+        return "torchtitan-2025"
+    if name == "llm-foundry" and "pure" in cells.text("precision").lower():
+        return "llm-foundry-pure"
+    return name
+
+
+def _changed(cells: Cells, recipe: FrameworkRecipe) -> FrameworkRecipe:
+    """The recipe with what the row itself says of fusion, overlap and graphs."""
+    changes: dict[str, object] = {}
+    attention = cells.text("attention_impl").lower()
+    if "no flash" in attention or "unfused" in attention:
+        changes["flash_attention"] = False
+    elif attention:
+        changes["flash_attention"] = True
+    dispatcher = cells.note("dispatcher").lower()
+    if dispatcher in ("hybridep", "deepep", "flex"):
+        changes["expert_dispatcher"] = "deduplicated"
+    elif dispatcher == "alltoall":
+        changes["expert_dispatcher"] = "alltoall"
+    graphs = cells.note("cuda_graph").lower()
+    if graphs:
+        whole = "full_iteration" in graphs or "moe" not in graphs
+        changes["cuda_graphs" if whole else "cuda_graphs_without_experts"] = True
+    if cells.says("overlap disabled", "overlap off"):
+        changes |= {field: False for field in FrameworkRecipe.model_fields if field.startswith("overlap_")}
+    if cells.says("chunked ce", "chunked loss"):
+        changes["loss_bytes_per_logit"] = 0
+    return recipe.replaced(**changes) if changes else recipe

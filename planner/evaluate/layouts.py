@@ -1,0 +1,167 @@
+"""The layout of a row: degrees, micro-batches, schedule, and the groups that share states."""
+
+import re
+
+from cost_models import schedules
+from cost_models.specs.cluster import ClusterSpec
+from cost_models.specs.model import ModelSpec
+from cost_models.specs.parameters import parameters
+from cost_models.specs.recipe import FrameworkRecipe
+from planner.evaluate.cells import Cells
+from planner.evaluate.errors import InvalidRunError, UnsupportedRunError
+
+__all__ = ["layout_of"]
+
+FREE_FOR_STATES = 0.5
+# Schedules that this module can deal layers for: a rank has one chunk, or chunks in turn with the other ranks.
+KNOWN = ("1f1b", "interleaved", "gpipe", "breadth-first", "zb-h1", "zb-h2")
+# Share of a step's work beyond which performance recipes split a rank's layers into chunks.
+IDLE_WITHOUT_CHUNKS = 0.25
+SCHEDULE_NAMES = {
+    "1f1b": "1f1b",
+    "1f1b-i": "interleaved",
+    "interleaved": "interleaved",
+    "interleaved1f1b": "interleaved",
+    "gpipe": "gpipe",
+    "zb-1p": "zb-h1",
+    "zb-h1": "zb-h1",
+    "zb-2p": "zb-h2",
+    "zb-h2": "zb-h2",
+}
+
+
+def layout_of(
+    cells: Cells, model: ModelSpec, recipe: FrameworkRecipe, cluster: ClusterSpec
+) -> tuple[dict[str, int], str, int]:
+    """The columns of planner.space.LAYOUT_FIELDS but the schedule, its name, and the sequences of a step.
+
+    Raises a RunError.
+    """
+    gpus = cluster.gpus
+    tp, pp, cp = (cells.whole(name) or cells.assume(name, 1) for name in ("tp", "pp", "cp"))
+    if gpus % (tp * pp * cp):
+        message = f"tp*pp*cp must divide n_gpus ({gpus}), got {tp}*{pp}*{cp}"
+        raise InvalidRunError(message)
+    dp = gpus // (tp * pp * cp)
+    micro, batch = _batch(cells, dp, pp)
+    ep, etp = _experts(cells, model, tp, tp * cp * dp)
+    shard = _shard_ranks(cells, dp, _state_bytes(model, recipe) / (tp * pp * cluster.gpu.usable_memory_bytes))
+    sequence_parallel = cells.text("sp") in ("1", "true", "True") if cells.text("sp") else recipe.sequence_parallel
+    micro_batches = batch // (dp * micro)
+    schedule, vpp = _schedule(cells, model, recipe, pp, micro_batches)
+    _check_heads(model, tp)
+    layout = {
+        "tp": tp,
+        "sequence_parallel": int(tp > 1 and sequence_parallel),
+        "cp": cp,
+        "cp_heads": 1,
+        "cp_ring": int(cp > 1),
+        "ep": ep,
+        "etp": etp,
+        "pp": pp,
+        "vpp": vpp,
+        "dp": dp,
+        "dp_shard": shard,
+        "dp_replicate": dp // shard,
+        "rank_order": 0,
+        "micro_batch_size": micro,
+        "num_microbatches": micro_batches,
+    }
+    return layout, schedule, batch
+
+
+def _batch(cells: Cells, dp: int, pp: int) -> tuple[int, int]:
+    """Sequences of a micro-batch and of a step. Raises InvalidRunError."""
+    micro, batch = cells.whole("micro_batch"), cells.whole("global_batch_seqs")
+    if micro is None:
+        micro = cells.assume("micro_batch", _micro_batch(cells, pp))
+    if batch is None:
+        batch = cells.assume("global_batch_seqs", dp * micro * max(1, 4 * pp if pp > 1 else 1))
+    if batch % (dp * micro):
+        message = f"dp*micro_batch must divide global_batch_seqs ({batch}), got {dp}*{micro}"
+        raise InvalidRunError(message)
+    return int(micro), int(batch)
+
+
+def _micro_batch(cells: Cells, pp: int) -> int:
+    """Sequences of a micro-batch where only the local batch is noted: with a pipeline, one part for every stage."""
+    local = re.search(r"local batch (\d+)", cells.row.get("notes", ""))
+    return max(1, int(local[1]) // pp) if local else 1
+
+
+def _state_bytes(model: ModelSpec, recipe: FrameworkRecipe) -> float:
+    """Bytes of the whole model's states, unsharded."""
+    per_parameter = recipe.weight_bytes + recipe.gradient_bytes + recipe.master_bytes + recipe.moment_bytes
+    return per_parameter * parameters(model)
+
+
+def _check_heads(model: ModelSpec, tp: int) -> None:
+    if model.heads % tp or model.ffn % tp:
+        message = f"tp must divide heads ({model.heads}) and ffn ({model.ffn}), got {tp}"
+        raise InvalidRunError(message)
+
+
+def _experts(cells: Cells, model: ModelSpec, tp: int, ranks: int) -> tuple[int, int]:
+    """Expert-parallel degree and tensor-parallel degree inside an expert: Megatron's default for the latter is tp."""
+    if model.moe is None:
+        return 1, 1
+    ep = cells.whole("ep") or cells.assume("ep", 1)
+    etp = cells.whole("etp") or (1 if tp == 1 else cells.assume("etp", tp))
+    if ranks % (ep * etp) and ranks % ep == 0 and not cells.text("etp"):
+        etp = 1
+    if ranks % (ep * etp) or model.moe.experts % ep:
+        message = f"ep*etp must divide tp*cp*dp ({ranks}) and ep the {model.moe.experts} experts, got {ep}*{etp}"
+        raise InvalidRunError(message)
+    return ep, etp
+
+
+def _shard_ranks(cells: Cells, dp: int, states: float) -> int:
+    """Ranks that share one copy of the states: all of dp, or the group that the row names.
+
+    `states` are those of a rank, unsharded, over its memory: a hybrid's group, where it is not named, is the fewest
+    whole nodes that leave half of the memory free.
+    """
+    for note in ("zero1 group", "fsdp shard size", "shard size"):
+        number = re.match(r"\d+", cells.note(note))
+        if number and dp % int(number[0]) == 0:
+            return int(number[0])
+    size = re.search(r"FSDP shard size (\d+)", cells.row.get("notes", ""))
+    if size and dp % int(size[1]) == 0:
+        return int(size[1])
+    if cells.text("zero_or_fsdp").lower() == "hsdp":
+        node = cells.whole("gpus_per_node") or 8
+        groups = [size for size in range(node, dp + 1, node) if dp % size == 0 and states / size <= FREE_FOR_STATES]
+        return int(cells.assume("shard size", min(groups, default=dp)))
+    return dp
+
+
+def _assumed_chunks(cells: Cells, model: ModelSpec, pp: int, micro_batches: int) -> int:
+    """Chunks of a rank where none are named: as many as its layers where else a rank would idle for long."""
+    layers, rest = divmod(model.layers, pp)
+    if rest or micro_batches % pp or (pp - 1) / micro_batches <= IDLE_WITHOUT_CHUNKS:
+        return 1
+    return int(cells.assume("vpp", layers, "one layer a chunk: few micro-batches for the stages"))
+
+
+def _schedule(cells: Cells, model: ModelSpec, recipe: FrameworkRecipe, pp: int, micro_batches: int) -> tuple[str, int]:
+    """The schedule and the chunks of a rank. Raises a RunError."""
+    if pp == 1:
+        return "1f1b", 1
+    vpp = cells.whole("vpp") or 1
+    text = (cells.text("schedule") or cells.note("schedule")).lower()
+    name = SCHEDULE_NAMES.get(text.replace("_", "-"), text) if text else ("interleaved" if vpp > 1 else "1f1b")
+    if name == "interleaved" and vpp == 1:
+        vpp = cells.assume("vpp", max(1, (model.layers + 2) // pp), "one layer a chunk")
+    if name == "1f1b" and vpp > 1:
+        name = "interleaved"
+    if name == "1f1b" and not text and not cells.text("vpp") and recipe.interleaves:
+        vpp = _assumed_chunks(cells, model, pp, micro_batches)
+        name = "interleaved" if vpp > 1 else name
+    if name not in KNOWN:
+        message = f"schedule must be one of {', '.join(KNOWN)}, got {text}"
+        raise UnsupportedRunError(message)
+    if not schedules.schedule(name).legal(pp, vpp, micro_batches):
+        requires = schedules.schedule(name).REQUIRES
+        message = f"{name} needs {requires}, got pp {pp}, vpp {vpp}, {micro_batches} micro-batches"
+        raise InvalidRunError(message)
+    return name, vpp

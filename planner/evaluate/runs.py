@@ -1,0 +1,159 @@
+"""One row as a configuration: model, cluster, workload, recipe, layout, layers of each chunk, ZeRO mode, recompute."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cost_models.specs import catalog
+from cost_models.specs.cluster import ClusterSpec
+from cost_models.specs.errors import SpecError
+from cost_models.specs.gpu import GpuSpec
+from cost_models.specs.model import ModelSpec
+from cost_models.specs.profile import HardwareProfile
+from cost_models.specs.recipe import FrameworkRecipe
+from cost_models.specs.workload import WorkloadSpec
+from planner.evaluate.cells import Cells
+from planner.evaluate.errors import InvalidRunError, UnsupportedRunError
+from planner.evaluate.frameworks import recipe_of
+from planner.evaluate.hardware import cluster_of
+from planner.evaluate.layouts import layout_of
+from planner.evaluate.models import model_of
+from planner.evaluate.recompute import Recompute, read_recompute
+from planner.evaluate.split import chunk_sizes, read_sizes
+from planner.fixed import zero_mode
+
+__all__ = ["Run", "read_run"]
+
+DEFAULT_SEQ_LEN = 2048
+ZERO_STAGES = {"0": 0, "none": 0, "ddp": 0, "1": 1, "2": 2, "3": 3, "fsdp": 3, "hsdp": 3, "zero3": 3, "zero1": 1}
+PRECISIONS: tuple[tuple[str, Literal["bf16", "fp8"]], ...] = (
+    ("bf16", "bf16"),
+    ("fp16", "bf16"),
+    ("amp", "bf16"),
+    ("mxfp8", "fp8"),
+    ("fp8", "fp8"),
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """A configuration that somebody ran."""
+
+    model: ModelSpec
+    cluster: ClusterSpec
+    profile: HardwareProfile
+    workload: WorkloadSpec
+    recipe: FrameworkRecipe
+    layout: Mapping[str, int]
+    """The columns of planner.space.LAYOUT_FIELDS, without the schedule."""
+    schedule: str
+    groups: NDArray[np.float64]
+    """float[pp, vpp] repeating groups of layers in every chunk, those beside the embedding and the head apart."""
+    zero: int
+    """Index of planner.space.ZERO_MODES."""
+    recompute: Recompute
+    recompute_given: bool
+    assumed: tuple[str, ...]
+
+
+def read_run(row: Mapping[str, Any]) -> Run:
+    """The configuration of a row. Raises a RunError."""
+    cells = Cells(row)
+    _refuse_other_tasks(cells)
+    gpus = cells.whole("n_gpus")
+    if gpus is None:
+        message = "n_gpus is missing"
+        raise InvalidRunError(message)
+    seq_len = cells.whole("seq_len") or cells.assume("seq_len", DEFAULT_SEQ_LEN)
+    model = model_of(cells, seq_len)
+    recipe = recipe_of(cells)
+    cluster = cluster_of(cells, gpus)
+    layout, schedule, global_batch = layout_of(cells, model, recipe, cluster)
+    workload = _workload(cells, seq_len, global_batch)
+    sizes = chunk_sizes(model.layers, layout["pp"], layout["vpp"], read_sizes(cells.text("stage_layers")))
+    zero_stage, reshard = _sharding(cells)
+    reshard = reshard and (layout["pp"] == 1 or recipe.reshards_in_pipeline)
+    try:
+        profile = _profile(cluster.gpu.name)
+    except SpecError as error:
+        raise UnsupportedRunError(str(error)) from error
+    _check_precision(workload.precision, cluster.gpu, profile)
+    recompute = cells.text("recompute")
+    return Run(
+        model=model,
+        cluster=cluster,
+        profile=profile,
+        workload=workload,
+        recipe=recipe,
+        layout=layout,
+        schedule=schedule,
+        groups=_groups(model, sizes),
+        zero=zero_mode(zero_stage, reshard),
+        recompute=read_recompute(recompute),
+        recompute_given=bool(recompute),
+        assumed=tuple(cells.assumed),
+    )
+
+
+def _check_precision(precision: str, gpu: GpuSpec, profile: HardwareProfile) -> None:
+    if precision not in gpu.peak_flops or precision not in profile.gemm:
+        message = f"precision must be one that {gpu.name} has ({', '.join(profile.gemm)}), got {precision}"
+        raise UnsupportedRunError(message)
+
+
+@lru_cache(maxsize=256)
+def _profile(gpu: str) -> HardwareProfile:
+    return catalog.load_profile(gpu)
+
+
+def _refuse_other_tasks(cells: Cells) -> None:
+    task = (cells.text("task") or cells.note("task")).lower()
+    if "lora" in task:
+        message = f"task must train all parameters, got {task}"
+        raise UnsupportedRunError(message)
+    offload = cells.text("offload").lower()
+    if offload not in ("", "none", "0"):
+        message = f"offload must be none, got {offload}"
+        raise UnsupportedRunError(message)
+
+
+def _workload(cells: Cells, seq_len: int, global_batch: int) -> WorkloadSpec:
+    text = cells.text("precision").lower() or str(cells.assume("precision", "bf16"))
+    precision = next((known for word, known in PRECISIONS if text.startswith(word)), None)
+    if precision is None:
+        message = f"precision must be bf16, fp16 or fp8, got {text}"
+        raise UnsupportedRunError(message)
+    try:
+        return WorkloadSpec(seq_len=seq_len, global_batch=global_batch, precision=precision)
+    except SpecError as error:
+        raise InvalidRunError(str(error)) from error
+
+
+def _sharding(cells: Cells) -> tuple[int, bool]:
+    """ZeRO stage, and whether gathered weights are freed after the forward."""
+    text = cells.text("zero_or_fsdp").lower()
+    if not text:
+        text = "3" if "fsdp" in cells.note("sharding").lower() else str(cells.assume("zero_or_fsdp", 1))
+    if text not in ZERO_STAGES:
+        message = f"zero_or_fsdp must be one of {', '.join(ZERO_STAGES)}, got {text}"
+        raise InvalidRunError(message)
+    grad_op = cells.says("SHARD_GRAD_OP", "without reshard")
+    stage = ZERO_STAGES[text]
+    return stage, stage == 3 and not grad_op
+
+
+def _groups(model: ModelSpec, sizes: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Repeating groups of layers in every chunk, leading and trailing layers left to the ends of the model."""
+    pattern = model.layer_pattern
+    order = sizes.T.reshape(-1).astype(np.float64)
+    for end, step, held in ((0, 1, len(pattern.leading)), (len(order) - 1, -1, len(pattern.trailing))):
+        order[end] -= held
+        while order[end] < 0 and 0 <= end + step < len(order):  # an end that holds more than its share
+            order[end + step] += order[end]
+            order[end], end = 0.0, end + step
+    groups = np.maximum(order, 0.0) / len(pattern.period)
+    return np.asarray(groups.reshape(sizes.T.shape).T)

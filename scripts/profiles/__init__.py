@@ -1,0 +1,1 @@
+"""Measurement files of public sources -> the tables of data/profiles."""

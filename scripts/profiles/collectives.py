@@ -1,0 +1,58 @@
+"""Tables of collectives inside a node: the share of a link's line rate by operation, ranks and bytes."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cost_models.specs.gpu import GpuSpec
+from cost_models.specs.profile import HardwareProfile
+from profiles import sources, surface
+from profiles.sources import Array, System
+
+OPERATIONS = {
+    "all_gather": "all_gather",
+    "reduce_scatter": "reduce_scatter",
+    "all_reduce": "all_reduce",
+    "all_to_all": "alltoall",
+}
+ELEMENT_BYTES = 2.0  # the tables count fp16 elements
+BYTES = 2.0 ** np.arange(10, 31)
+
+
+def collective_tables(folder: Path, system: System, gpu: GpuSpec, profile: HardwareProfile) -> dict[str, Any] | None:
+    """Return the fields of CollectiveTables; None for GPUs without NVLink.
+
+    The one that was measured over PCIe without peer access reached 4 % of its line rate: its host's fault.
+    """
+    if not gpu.nvlink_bandwidth_bytes_per_s:
+        return None
+    operations = {}
+    for name in OPERATIONS:
+        axes, sizes, shares = points(folder, system, gpu, name)
+        fitted = surface.fitted(axes, sizes, shares, np.ones(len(shares)))
+        operations[name] = {
+            "axes": {"ranks": axes[0].tolist(), "bytes": axes[1].tolist()},
+            "shares": surface.rounded(fitted),
+        }
+    return {
+        "kind": "nvlink",
+        "line_rate_bytes_per_s": gpu.nvlink_bandwidth_bytes_per_s,
+        "reference_share": profile.link_fraction["nvlink"],
+        "operations": operations,
+    }
+
+
+def points(
+    folder: Path, system: System, gpu: GpuSpec, name: str
+) -> tuple[tuple[Array, Array], tuple[Array, Array], Array]:
+    """Return (nodes of ranks and bytes), (ranks, bytes) and shares of every measurement, all library versions."""
+    operation = OPERATIONS[name]
+    rows = sources.read(
+        folder, sources.COLLECTIVES, lambda row: row["system"] == system.name and row["op"] == operation
+    )
+    ranks, size = sources.column(rows, "n"), ELEMENT_BYTES * sources.column(rows, "message_size")
+    seconds = 1e-6 * sources.column(rows, "lat_us")
+    shares = size * (ranks - 1) / ranks / seconds / gpu.nvlink_bandwidth_bytes_per_s
+    asked = size >= BYTES[0]
+    return (np.unique(ranks), BYTES), (ranks[asked], size[asked]), shares[asked]

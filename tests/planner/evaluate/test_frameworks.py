@@ -1,0 +1,53 @@
+"""Recipes of rows."""
+
+import pytest
+
+from cost_models.specs.catalog import load_recipe
+from planner.evaluate.cells import Cells
+from planner.evaluate.errors import InvalidRunError
+from planner.evaluate.frameworks import FRAMEWORKS, recipe_of
+
+
+@pytest.mark.parametrize("phrase", [phrase for phrase, _ in FRAMEWORKS])
+def test_every_framework_has_a_recipe(phrase):
+    """Each phrase leads to an entry of the catalog."""
+    assert recipe_of(Cells({"framework": phrase.upper()})).name
+
+
+@pytest.mark.parametrize(
+    ("row", "name"),
+    [
+        ({"framework": "Megatron-Bridge 25.11"}, "megatron-bridge-2025"),
+        ({"framework": "Megatron-Bridge 26.04.01"}, "megatron-bridge"),
+        ({"framework": "Megatron-Bridge 26.08"}, "megatron-bridge-graphs"),
+        ({"framework": "torchtitan 2024-12", "notes": "torch.compile"}, "torchtitan"),
+        ({"framework": "torchtitan 2024-12", "notes": "eager"}, "torchtitan-eager"),
+        ({"framework": "Megatron-DeepSpeed", "precision": "bf16"}, "megatron-deepspeed-bf16"),
+        ({"framework": "llm-foundry/Composer FSDP", "precision": "bf16-pure"}, "llm-foundry-pure"),
+        ({"framework": "nobody's"}, "megatron"),
+        ({"framework": "torchtitan", "recipe": "deepspeed"}, "deepspeed"),
+    ],
+)
+def test_generations_have_recipes_of_their_own(row, name):
+    """Release, compilation and precision choose among a framework's recipes; a named recipe comes first."""
+    assert recipe_of(Cells(row)).name == name
+
+
+def test_the_row_changes_its_recipe():
+    """What a row says of attention, dispatcher, graphs and overlap holds over its recipe."""
+    notes = "dispatcher=deepep; cuda_graph=full_iteration; all TP/PP/DP overlap disabled; chunked CE"
+    recipe = recipe_of(Cells({"framework": "NeMo", "attention_impl": "unfused (no flash)", "notes": notes}))
+    assert not recipe.flash_attention
+    assert recipe.expert_dispatcher == "deduplicated"
+    assert recipe.cuda_graphs
+    assert not recipe.overlap_gradient_reduce
+    assert not recipe.overlap_tensor_parallel
+    assert recipe.loss_bytes_per_logit == 0
+    plain = recipe_of(Cells({"framework": "NeMo", "attention_impl": "TE/cuDNN flash"}))
+    assert plain == load_recipe("nemo")
+
+
+def test_an_unknown_recipe_is_invalid():
+    """A recipe that the catalog lacks names what there is."""
+    with pytest.raises(InvalidRunError, match="unknown framework"):
+        recipe_of(Cells({"recipe": "none such"}))

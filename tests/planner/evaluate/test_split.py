@@ -1,0 +1,40 @@
+"""Layers of pipeline chunks."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from planner.evaluate.errors import InvalidRunError
+from planner.evaluate.split import chunk_sizes, read_sizes
+
+
+@given(pp=st.integers(1, 16), vpp=st.integers(1, 8), layers=st.integers(1, 200))
+def test_every_layer_is_dealt(pp, vpp, layers):
+    """Chunks add up to the model, and differ by no more than the ends' two layers; too few layers are refused."""
+    if layers < max(pp, pp * vpp - 2):
+        with pytest.raises(InvalidRunError, match="leave a layer"):
+            chunk_sizes(layers, pp, vpp)
+        return
+    sizes = chunk_sizes(layers, pp, vpp)
+    assert sizes.shape == (pp, vpp)
+    assert sizes.sum() == layers
+    assert sizes.min() >= 0
+    assert np.ptp(sizes) <= 2
+
+
+def test_the_ends_count_as_layers():
+    """46 layers on 16 stages: one less on the first and the last, as zero-bubble runs have it."""
+    assert chunk_sizes(46, 16, 1).reshape(-1).tolist() == [2, *[3] * 14, 2]
+
+
+def test_sizes_can_be_given():
+    """One number a stage or a chunk, repeats allowed; anything else is refused."""
+    assert read_sizes("9, 2*10, 9") == (9, 10, 10, 9)
+    assert chunk_sizes(38, 4, 1, read_sizes("9,10,10,9")).reshape(-1).tolist() == [9, 10, 10, 9]
+    assert chunk_sizes(10, 2, 2, (1, 2, 3, 4)).tolist() == [[1, 3], [2, 4]]
+    assert read_sizes("") == ()
+    with pytest.raises(InvalidRunError, match="stage_layers"):
+        read_sizes("9,ten")
+    with pytest.raises(InvalidRunError, match="add up to 38"):
+        chunk_sizes(38, 4, 1, (9, 9, 9, 9))

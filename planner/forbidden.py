@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from cost_models import schedules
 from planner import rules
 from planner.request import PlanRequest
-from planner.space import CONTEXT_TYPES, SCHEDULES, known_values
+from planner.space import CONTEXT_TYPES, SCHEDULES, known_values, schedule_names
 
 __all__ = ["BrokenRule", "broken_rules", "violations"]
 
@@ -43,7 +43,7 @@ def violations(values: Mapping[str, int], *ids: str) -> list[tuple[str, str]]:
     """As `rules.violations`, and what the layout's schedule asks for where these rules have nothing to say."""
     broken = rules.violations(values, *ids)
     if SCHEDULES[values["schedule"]] != "interleaved" or values.get("group_size"):
-        broken = [(name, message) for name, message in broken if not name.startswith("interleaving-")]
+        broken = [(name, message) for name, message in broken if name != "interleaving-needs-whole-groups"]
     if any(name.startswith("interleaving-") for name, _ in broken):
         return broken
     return broken + _schedule_breaks(values)
@@ -52,11 +52,12 @@ def violations(values: Mapping[str, int], *ids: str) -> list[tuple[str, str]]:
 def _completions(request: PlanRequest, plan: Mapping[str, int]) -> Iterator[dict[str, int]]:
     """Layouts with the fixed values: every choice of the free degrees, and what the batch and the GPUs leave."""
     fixed, batch = request.fixed, request.workload.global_batch
-    choices = [_values(name, fixed, plan) for name in FREE]
+    choices = [_values(name, request, plan) for name in FREE]
+    sizes = _values("micro_batch_size", request, plan)
     for combination in itertools.product(*choices):
         layout = dict(zip(FREE, combination, strict=True))
         inner = layout["tp"] * layout["cp"] * layout["pp"]
-        for dp, size in itertools.product(_data_ranks(request, plan, inner), _values("micro_batch_size", fixed, plan)):
+        for dp, size in itertools.product(_data_ranks(request, plan, inner), sizes):
             count = fixed.get("num_microbatches", max(batch // (dp * size), 1))
             replicas = fixed.get("dp_replicate", max(dp // fixed.get("dp_shard", dp), 1))
             yield {
@@ -71,11 +72,11 @@ def _completions(request: PlanRequest, plan: Mapping[str, int]) -> Iterator[dict
             }
 
 
-def _values(name: str, fixed: Mapping[str, int], plan: Mapping[str, int]) -> tuple[int, ...]:
-    if name in fixed:
-        return (fixed[name],)
+def _values(name: str, request: PlanRequest, plan: Mapping[str, int]) -> tuple[int, ...]:
+    if name in request.fixed:
+        return (request.fixed[name],)
     if name == "schedule":
-        return tuple(range(len(SCHEDULES)))
+        return tuple(index for index, each in enumerate(SCHEDULES) if each in schedule_names(request))
     if name == "vpp":
         return tuple(dict.fromkeys((plan["vpp"], 1, 2)))
     return tuple(dict.fromkeys((plan[name], 1)))

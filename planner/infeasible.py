@@ -16,8 +16,8 @@ from planner.layout_costs import LayoutCosts
 from planner.offload import host_share_bytes
 from planner.options import FULL, MARGIN, searched_sets, stage_rows, with_recompute
 from planner.predict import CostModel
-from planner.request import FLEXIBLE, PlanRequest
-from planner.space import ONE_CHUNK, SCHEDULES, ZERO_MODES, Columns, take, units
+from planner.request import PlanRequest
+from planner.space import ONE_CHUNK, SCHEDULES, ZERO_MODES, Columns, schedule_names, take, units
 
 __all__ = ["explain_infeasible", "nearest"]
 
@@ -50,7 +50,7 @@ def explain_infeasible(search: Search) -> InfeasibleError:
 
 def _nothing_legal(request: PlanRequest) -> InfeasibleError:
     """The error that tells which rules the smallest pipelines of the schedules break; any job can run 1f1b."""
-    names = list(dict.fromkeys("interleaved" if name == FLEXIBLE else name for name in request.schedules))
+    names = schedule_names(request)
     smallest = [(name, *_smallest_pipeline(request, name)) for name in names]
     gpus = f"{request.cluster.gpus:,} GPU{'s' * (request.cluster.gpus != 1)}"
     schedules = "schedule" if len(names) == 1 else "schedules"

@@ -37,6 +37,7 @@ __all__ = [
     "layouts",
     "meshes",
     "one_factor_away",
+    "schedule_names",
     "take",
     "units",
 ]
@@ -124,6 +125,11 @@ def first_of_each(columns: Mapping[str, NDArray[Any]], names: Sequence[str], cou
 def units(model: ModelSpec) -> int:
     """How many of the repeating groups of layers that stages are dealt a model has: its layers, in most models."""
     return model.layer_pattern.repeats
+
+
+def schedule_names(request: PlanRequest) -> tuple[str, ...]:
+    """The names, among SCHEDULES, of what the request searches."""
+    return tuple(dict.fromkeys("interleaved" if name == FLEXIBLE else name for name in request.schedules))
 
 
 def known_values(request: PlanRequest) -> dict[str, int]:

@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 
 from cost_models import schedules
 from cost_models.communication import hop_seconds
+from cost_models.schedules.live import split_history
 from cost_models.schedules.simulate import simulate
+from cost_models.schedules.table import ActionTable
 from cost_models.schedules.times import StageTimes
 from planner.layout_costs import LayoutCosts
 from planner.predict import CostModel
@@ -24,8 +26,20 @@ from planner.space import RECOMPUTE_SETS
 
 Array = NDArray[np.float64]
 Row = dict[str, int]
+Vectors = list[list[int]]
 
-SCHEDULES = ("1f1b", "interleaved", "gpipe")
+SCHEDULES = (
+    "1f1b",
+    "interleaved",
+    "gpipe",
+    "breadth-first",
+    "zb-h1",
+    "zb-h2",
+    "zb-v",
+    "v-half",
+    "v-min",
+    "dualpipe-v",
+)
 # Stages split states in five ways: ZeRO-0, 1, 2, 3, and 3 with parameters gathered again for every pass.
 ZERO_WAYS = 5
 MARGIN = 0.06
@@ -100,7 +114,7 @@ def _rest(request: PlanRequest, tp: int, cp: int, pp: int, dp: int) -> Iterator[
     for (cp_heads, cp_ring, ep, etp), order, size in product(ways, orders, divisors(per_rank)):
         stride = tp * cp * (pp if order else 1)
         for shard in {dp} if experts else _shard_groups(request, dp, stride):
-            for vpp, schedule in _schedules(request, pp, per_rank // size):
+            for vpp, schedule, group in _schedules(request, pp, per_rank // size):
                 yield {
                     "cp_heads": cp_heads,
                     "cp_ring": cp_ring,
@@ -113,6 +127,7 @@ def _rest(request: PlanRequest, tp: int, cp: int, pp: int, dp: int) -> Iterator[
                     "micro_batch_size": size,
                     "num_microbatches": per_rank // size,
                     "schedule": schedule,
+                    "group_size": group,
                 }
 
 
@@ -141,17 +156,36 @@ def _experts(request: PlanRequest, tp: int, others: int) -> Iterator[tuple[int, 
             yield ep, etp
 
 
-def _schedules(request: PlanRequest, pp: int, m: int) -> Iterator[tuple[int, int]]:
-    layers, wanted = request.model.layer_pattern.repeats, request.schedule
+def _schedules(request: PlanRequest, pp: int, m: int) -> Iterator[tuple[int, int, int]]:
+    """(chunks, schedule, size of groups where it is not the usual one)."""
+    layers, wanted = request.model.layer_pattern.repeats, request.schedules
+    # Embedding and head may each have a chunk of their own.
+    several = [vpp for vpp in range(2, layers + 3) if vpp * pp <= layers + 2]
     for index, name in enumerate(SCHEDULES):
-        if wanted not in (None, name) or (pp == 1 and name != "1f1b"):
+        if name == "interleaved" and pp > 1:
+            yield from ((vpp, index, group) for vpp in several for group in _groups(request, pp, m))
+        if name not in wanted or (pp == 1 and name != "1f1b") or pp > layers:
             continue
-        if name != "interleaved":
-            if pp <= layers:
-                yield 1, index
-        elif m % pp == 0:
-            # Embedding and head may each have a chunk of their own.
-            yield from ((vpp, index) for vpp in range(2, layers + 3) if vpp * pp <= layers + 2)
+        if name in ("1f1b", "gpipe", "zb-h1", "zb-h2"):
+            yield 1, index, 0
+        elif name == "breadth-first":
+            yield from ((vpp, index, 0) for vpp in several)
+        elif name != "interleaved" and 2 in several and (name != "dualpipe-v" or m >= 2 * pp):
+            yield 2, index, 0
+
+
+def _groups(request: PlanRequest, pp: int, m: int) -> list[int]:
+    """Micro-batches in a row: as many as ranks (0), and with "flexible" more, up to the first that hides all hops."""
+    flexible = "flexible" in request.schedules
+    groups = [0] if m % pp == 0 and (flexible or "interleaved" in request.schedules) else []
+    if flexible and m < pp:
+        return [0]
+    for group in range(pp + 1, m + 1) if flexible else ():
+        if m % group == 0 or m % group >= pp:
+            groups.append(group)
+            if group >= 2 * pp:
+                break
+    return groups
 
 
 def _shard_groups(request: PlanRequest, dp: int, stride: int) -> set[int]:
@@ -215,9 +249,7 @@ class BruteForce:
     def _fastest(self, index: int, stages: list[Stages]) -> float:
         """Seconds of the fastest choice of one option a stage."""
         layout = self.layouts[index]
-        table = schedules.actions(
-            SCHEDULES[layout["schedule"]], layout["pp"], layout["vpp"], layout["num_microbatches"]
-        )
+        table = _table(*(layout[name] for name in ("schedule", "pp", "vpp", "num_microbatches", "group_size")))
         boundary = float(self.costs.per_micro_batch("boundary_bytes")[index])
         cluster, profile = self.request.cluster, self.request.profile
         hop_s = hop_seconds(cluster, profile, boundary, layout["pp_stride"], layout["pp"])
@@ -241,7 +273,7 @@ class BruteForce:
     def _options(self, index: int, position: int, layers: int) -> Stages:
         """Every option of a stage that fits: ways of splitting states, sets to recompute, layers that do so."""
         layout = self.layouts[index]
-        sizes = chunk_sizes(layers, layout["vpp"], position, layout["pp"])
+        sizes = chunk_sizes(layers, layout["vpp"], position == head_rank(layout))
         holds_none = [size == 0 and not _end(layout, position, chunk) for chunk, size in enumerate(sizes)]
         # A stage without chunks of its own needs a layer: the embedding or the head alone is no stage.
         if any(holds_none) or (layout["vpp"] == 1 and layers == 0):
@@ -269,14 +301,18 @@ class BruteForce:
     def _row(
         self, layout: Row, index: int, position: int, sizes: list[int], zero: int, recompute: int, count: int
     ) -> Row:
-        vectors = live_vectors(layout["schedule"], layout["pp"], layout["vpp"], layout["num_microbatches"])[position]
+        fields = ("schedule", "pp", "vpp", "num_microbatches", "group_size")
+        busy, waiting = live_vectors(*(layout[name] for name in fields))[position]
+        alive = [[b + w for b, w in zip(*pair, strict=True)] for pair in zip(busy, waiting, strict=True)]
         recomputed = [min(count, size) for size in sizes]
         base = min(sizes)
-        wide = [size > base for size in sizes]
-        total = max(sum(live) for live in vectors)
-        in_wide = max(sum(n for n, is_wide in zip(live, wide, strict=True) if is_wide) for live in vectors)
+        wide, every = [size > base for size in sizes], [True] * len(sizes)
+        total, in_wide = _most(alive, every), _most(alive, wide)
+        # What waits for its weight gradient alone was recomputed for the input gradient, and is kept.
+        again, again_in_wide = total - _most(waiting, every), in_wide - _most(waiting, wide)
         narrow_count, wide_count = min(count, base), min(count, base + 1)
-        has_embedding, has_head = int(position == 0), int(position == layout["pp"] - 1)
+        has_embedding, has_head = int(position == 0), int(position == head_rank(layout))
+        last_waiting = max(live[-1] for live in waiting)
         return {
             "layout": index,
             "zero": zero,
@@ -288,18 +324,20 @@ class BruteForce:
             "has_embedding": has_embedding,
             "has_head": has_head,
             "live_layers": total * base + in_wide,
-            "live_recompute_layers": total * narrow_count + in_wide * (wide_count - narrow_count),
-            "live_embedding": has_embedding * max(live[0] for live in vectors),
-            "live_head": has_head * max(live[-1] for live in vectors),
+            "live_recompute_layers": again * narrow_count + again_in_wide * (wide_count - narrow_count),
+            "live_embedding": has_embedding * max(live[0] for live in alive),
+            "live_head": has_head * (max(live[-1] for live in busy) + last_waiting),
+            "waiting_embedding": has_embedding * max(live[0] for live in waiting),
+            "waiting_head": has_head * last_waiting,
         }
 
     def _timed(self, layout: Row, rows: list[Row], position: int) -> Stages:
-        sizes = chunk_sizes(rows[0]["layers"], layout["vpp"], position, layout["pp"])
+        sizes = chunk_sizes(rows[0]["layers"], layout["vpp"], position == head_rank(layout))
         by_chunk = []
         for chunk, size in enumerate(sizes):
             ends = {
                 "has_embedding": int(position == 0 and chunk == 0),
-                "has_head": int(position == layout["pp"] - 1 and chunk == layout["vpp"] - 1),
+                "has_head": int(position == head_rank(layout) and chunk == layout["vpp"] - 1),
             }
             parts = [{**row, **ends, "layers": size, "recompute_layers": min(row["count"], size)} for row in rows]
             by_chunk.append(self._evaluate(parts, "chunk"))
@@ -312,23 +350,40 @@ class BruteForce:
         return self.model.stages(self.costs, columns, outputs)
 
 
-def chunk_sizes(layers: int, vpp: int, position: int, pp: int) -> list[int]:
-    """Layers of each chunk: even, those with a layer more last, but first on the rank that holds the head alone."""
+def head_rank(layout: Row) -> int:
+    """The rank that holds the head, as its last chunk: the last one, or the first where the layers come back to it."""
+    return 0 if SCHEDULES[layout["schedule"]] in ("zb-v", "v-half", "v-min", "dualpipe-v") else layout["pp"] - 1
+
+
+def chunk_sizes(layers: int, vpp: int, has_head: bool) -> list[int]:
+    """Layers of each chunk: even, those with a layer more last, but first on the rank that holds the head."""
     base, extra = divmod(layers, vpp)
     sizes = [base] * (vpp - extra) + [base + 1] * extra
-    return sizes[::-1] if position == pp - 1 and pp > 1 else sizes
+    return sizes[::-1] if has_head else sizes
 
 
 def _end(layout: Row, position: int, chunk: int) -> bool:
     embedding = position == 0 and chunk == 0
-    return embedding or (position == layout["pp"] - 1 and chunk == layout["vpp"] - 1)
+    return embedding or (position == head_rank(layout) and chunk == layout["vpp"] - 1)
+
+
+def _table(schedule: int, pp: int, vpp: int, m: int, group: int) -> ActionTable:
+    return schedules.actions(SCHEDULES[schedule], pp, vpp, m, group_size=group or None)
 
 
 @lru_cache(maxsize=512)
-def live_vectors(schedule: int, pp: int, vpp: int, m: int) -> list[list[list[int]]]:
-    """For each rank, the micro-batches of each chunk alive at its peaks, from the whole table."""
-    vectors: list[list[list[int]]] = schedules.live_chunks(SCHEDULES[schedule], pp, vpp, m).tolist()
-    return vectors
+def live_vectors(schedule: int, pp: int, vpp: int, m: int, group: int) -> list[tuple[Vectors, Vectors]]:
+    """For each rank, the micro-batches of each chunk alive at any time, from the whole table.
+
+    Those whose input gradient is still to come, and those that wait for their weight gradient alone.
+    """
+    table = _table(schedule, pp, vpp, m, group)
+    return [(busy.tolist(), waiting.tolist()) for busy, waiting in (split_history(table, rank) for rank in range(pp))]
+
+
+def _most(vectors: Vectors, chunks: list[bool]) -> int:
+    """Most micro-batches alive at one time in the chunks that are marked."""
+    return max(sum(n for n, is_marked in zip(live, chunks, strict=True) if is_marked) for live in vectors)
 
 
 def _splits(layers: int, stages: int) -> Iterator[tuple[int, ...]]:

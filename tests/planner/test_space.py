@@ -53,10 +53,9 @@ def test_no_layout_breaks_a_rule(space: Space) -> None:
     columns = layouts(request, meshes(request))
     assert np.all(rules.legal({**known_values(request), **columns}))
     assert set(LAYOUT_FIELDS) <= set(columns)
-    for schedule, pp, vpp, m in zip(
-        *(columns[name].tolist() for name in ("schedule", "pp", "vpp", "num_microbatches")), strict=True
-    ):
-        assert actions(SCHEDULES[schedule], pp, vpp, m).ranks == pp
+    fields = ("schedule", "pp", "vpp", "num_microbatches", "group_size")
+    for schedule, pp, vpp, m, group in zip(*(columns[name].tolist() for name in fields), strict=True):
+        assert actions(SCHEDULES[schedule], pp, vpp, m, group_size=group or None).ranks == pp
 
 
 @pytest.mark.parametrize("pp", [1, 2, 4])
@@ -65,8 +64,9 @@ def test_chunks_share_the_layers_as_evenly_as_they_go(pp: int) -> None:
     for vpp in range(1, 6):
         for layers in range(12):
             for rank in range(pp):
-                sizes = chunk_layers(layers, vpp, np.arange(vpp), rank == pp - 1 and pp > 1).tolist()
-                assert sizes == chunk_sizes(layers, vpp, rank, pp)
+                has_head = rank == pp - 1 and pp > 1
+                sizes = chunk_layers(layers, vpp, np.arange(vpp), has_head).tolist()
+                assert sizes == chunk_sizes(layers, vpp, has_head)
                 assert sum(sizes) == layers
                 assert max(sizes) - min(sizes) <= 1
                 if rank == 0:

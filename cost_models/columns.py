@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cost_models.lower import Lowered
+from cost_models.lowered import Lowered
 
 __all__ = ["CHUNK_ROWS", "distinct", "evaluate", "evaluate_distinct"]
 

@@ -2,47 +2,15 @@
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import sympy
 from sympy.core.function import AppliedUndef
 from sympy.printing.pycode import PythonCodePrinter
 
-__all__ = ["Lowered", "LoweringError", "lower", "rebound"]
+from cost_models.lowered import Lowered, LoweringError, compiled, namespace
 
-Columns = Mapping[str, Any]
-
-
-class LoweringError(Exception):
-    """An expression cannot be lowered (an operator is not bound, a function is not ours), or a column is missing."""
-
-
-@dataclass(frozen=True)
-class Lowered:
-    """A numpy function of named columns.
-
-    `inputs` are the names it reads, `outputs` the names it returns, `operations` the size of its expressions after
-    common sub-expressions are shared, `source` the Python text that was compiled.
-    """
-
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    operations: int
-    source: str
-    function: Callable[..., tuple[Any, ...]]
-
-    def __call__(self, columns: Columns) -> dict[str, Any]:
-        """Outputs by name, each an array as long as the columns (or a scalar when nothing it reads varies).
-
-        Raises LoweringError when a column is missing.
-        """
-        missing = [name for name in self.inputs if name not in columns]
-        if missing:
-            msg = f"columns {missing} are missing; the expression reads {list(self.inputs)}"
-            raise LoweringError(msg)
-        return dict(zip(self.outputs, self.function(*(columns[name] for name in self.inputs)), strict=True))
+__all__ = ["Lowered", "LoweringError", "lower"]
 
 
 class _NumpyPrinter(PythonCodePrinter):  # type: ignore[misc]
@@ -60,37 +28,17 @@ def lower(outputs: Mapping[str, Any], functions: Mapping[str, Callable[..., Any]
     may not be elementwise in Python. Raises LoweringError for anything else and for an operator that is not bound.
     """
     expressions = [sympy.sympify(expression) for expression in outputs.values()]
-    namespace = _namespace(functions)
+    bodies = namespace(functions)
     inputs = tuple(sorted({str(symbol) for expression in expressions for symbol in expression.free_symbols}))
     names = sympy.numbered_symbols("_shared")
     shared, reduced = sympy.cse(expressions, symbols=names, order="none")
-    _check([*(value for _, value in shared), *reduced], namespace)
+    _check([*(value for _, value in shared), *reduced], bodies)
     printer = _NumpyPrinter({"fully_qualified_modules": False, "order": "none"})
     lines = [f"    {symbol} = {printer.doprint(value)}" for symbol, value in shared]
     results = ", ".join(printer.doprint(expression) for expression in reduced)
     source = "\n".join([f"def _lowered({', '.join(inputs)}):", *lines, f"    return ({results},)"])
     operations = sum(int(value.count_ops()) for value in itertools.chain((v for _, v in shared), reduced))
-    return Lowered(inputs, tuple(outputs), operations, source, _compiled(source, namespace))
-
-
-def rebound(lowered: Lowered, functions: Mapping[str, Callable[..., Any]]) -> Lowered:
-    """The same expressions with their operators bound to other functions, which must have the same names."""
-    return replace(lowered, function=_compiled(lowered.source, _namespace(functions)))
-
-
-def _namespace(functions: Mapping[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
-    chosen: dict[str, Callable[..., Any]] = {
-        "at_least": _at_least,
-        "maximum": np.maximum,
-        "minimum": np.minimum,
-        "ceiling": np.ceil,
-    }
-    return {**chosen, **functions}
-
-
-def _compiled(source: str, namespace: dict[str, Callable[..., Any]]) -> Callable[..., tuple[Any, ...]]:
-    exec(compile(source, "<lowered cost expressions>", "exec"), namespace)
-    return namespace["_lowered"]
+    return Lowered(inputs, tuple(outputs), operations, source, compiled(source, bodies))
 
 
 def _check(expressions: Iterable[Any], functions: Mapping[str, Callable[..., Any]]) -> None:
@@ -107,8 +55,3 @@ def _check(expressions: Iterable[Any], functions: Mapping[str, Callable[..., Any
 
 def _is_whole_power(node: Any) -> bool:
     return bool(node.is_Pow and node.exp.is_Integer)
-
-
-def _at_least(value: Any, limit: Any) -> Any:
-    """1.0 where `value` is `limit` or more, else 0.0."""
-    return np.greater_equal(value, limit).astype(np.float64)

@@ -4,14 +4,13 @@ Building and sharing an expression takes a tenth of a second, binding it to a de
 differ in sizes alone, and the same model on other hardware, share one.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from cost_models import stage
-from cost_models.lower import Lowered, lower
-from cost_models.operators import __all__ as OPERATORS
+from cost_models.expression_store import kept, unbound
+from cost_models.lowered import Lowered
 from cost_models.specs.model import ModelSpec
 from cost_models.specs.recipe import FrameworkRecipe
 
@@ -77,31 +76,46 @@ def _of_recipe(recipe: FrameworkRecipe) -> _Written:
     return _Written(recipe.model_dump_json(exclude=_TOLD), recipe)
 
 
-def _unbound(*_: Any) -> Any:
-    """Stands for every operator until a device is bound."""
-    message = "the expression is not bound to a device"
-    raise TypeError(message)
-
-
-_UNBOUND: Mapping[str, Callable[..., Any]] = dict.fromkeys(OPERATORS, _unbound)
-
-
 @lru_cache(maxsize=256)
 def _micro_batch(model: _Written, recipe: _Written) -> Lowered:
-    return lower(stage.micro_batch_costs(model.spec, recipe.spec), _UNBOUND)
+    def costs() -> dict[str, Any]:
+        from cost_models import stage
+
+        return stage.micro_batch_costs(model.spec, recipe.spec)
+
+    return kept(("micro-batch", model.key, recipe.key), lambda: _lowered(costs()))
 
 
 @lru_cache(maxsize=256)
 def _exchange(model: _Written, recipe: _Written) -> Lowered:
-    return lower(stage.exchange_costs(model.spec, recipe.spec), _UNBOUND)
+    def costs() -> dict[str, Any]:
+        from cost_models import stage
 
+        return stage.exchange_costs(model.spec, recipe.spec)
 
-@lru_cache(maxsize=256)
-def _stage_expressions(model: _Written, recipe: _Written, context_bytes: float, offload: bool) -> dict[str, Any]:
-    return stage.stage_costs(model.spec, recipe.spec, context_bytes, offload=offload)
+    return kept(("exchange", model.key, recipe.key), lambda: _lowered(costs()))
 
 
 @lru_cache(maxsize=256)
 def _stage(model: _Written, recipe: _Written, context_bytes: float, offload: bool, outputs: tuple[str, ...]) -> Lowered:
-    expressions = _stage_expressions(model, recipe, context_bytes, offload)
-    return lower({name: expressions[name] for name in outputs or expressions}, _UNBOUND)
+    def costs() -> dict[str, Any]:
+        expressions = _stage_expressions(model, recipe, context_bytes, offload)
+        return {name: expressions[name] for name in outputs or expressions}
+
+    parts = ("stage", model.key, recipe.key, context_bytes, offload, outputs)
+    return kept(parts, lambda: _lowered(costs()))
+
+
+@lru_cache(maxsize=256)
+def _stage_expressions(model: _Written, recipe: _Written, context_bytes: float, offload: bool) -> dict[str, Any]:
+    from cost_models import stage
+
+    return stage.stage_costs(model.spec, recipe.spec, context_bytes, offload=offload)
+
+
+def _lowered(expressions: Mapping[str, Any]) -> Lowered:
+    """The expressions, lowered and not bound. Only here is sympy loaded: an expression that is kept needs none."""
+    from cost_models.lower import lower
+    from cost_models.operators import __all__ as operators
+
+    return lower(expressions, dict.fromkeys(operators, unbound))

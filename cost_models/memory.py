@@ -157,7 +157,13 @@ def micro_batch_bytes(model: ModelSpec, parts: Chain, recipe: FrameworkRecipe) -
         "layer_restored_bytes": _restored_bytes(parts.layer),
         "logits_bytes": recipe.loss_bytes_per_logit * (1 + model.mtp_layers) * tokens * sym.padded_vocab / sym.tp,
         "boundary_bytes": boundary_bytes(),
+        "largest_matrix": _largest_matrix(parts.layer),
     }
+
+
+def _largest_matrix(unit: Unit) -> Expr:
+    """Parameters of the largest dense operator in the layers of a unit."""
+    return reduce(maximum, dict.fromkeys(operator.parameters for block in unit.layers for operator in block))
 
 
 def _restored_bytes(unit: Unit) -> Expr:
@@ -179,6 +185,7 @@ def stage_bytes(recipe: FrameworkRecipe, context_bytes: float, *, offload: bool 
     activations = (1 - away["activations"]) * saved
     buffers = PIPELINE_BUFFERS * part["boundary_bytes"] * sym.pipelined
     staged = _offload_buffers(recipe, away)
+    libraries = recipe.library_bytes + recipe.placeholder_gradient_bytes * part["largest_matrix"]
     workspace, loss = _backward_bytes(recipe), sym.has_head * part["logits_bytes"]
     optimizer = recipe.optimizer_temporary_bytes * owned_parameters(dense, expert, sym.shard_optimizer)
     transient = maximum(workspace, loss)
@@ -191,11 +198,11 @@ def stage_bytes(recipe: FrameworkRecipe, context_bytes: float, *, offload: bool 
         "activations": in_passes * activations,
         "gathered_parameters": gathered,
         "logits_and_loss": in_passes * (waiting + in_loss * loss),
-        "workspace": recipe.library_bytes + in_passes * (1 - in_loss) * workspace + (1 - in_passes) * optimizer,
+        "workspace": libraries + in_passes * (1 - in_loss) * workspace + (1 - in_passes) * optimizer,
         "offload_buffers": in_passes * staged,
         "pipeline_buffers": in_passes * buffers,
     }
-    allocated = sum(on_device.values()) + gathered + recipe.library_bytes + maximum(passes, optimizer)
+    allocated = sum(on_device.values()) + gathered + libraries + maximum(passes, optimizer)
     on_host = sum(away[OFFLOADED_STATES[cause]] * size for cause, size in states.items())
     return {
         **_with_overheads(causes, allocated, recipe, context_bytes),

@@ -18,11 +18,11 @@ from cost_models.layers import Unit, chain
 from cost_models.operators import launch_s, maximum
 from cost_models.specs.model import ModelSpec
 from cost_models.specs.recipe import FrameworkRecipe
+from cost_models.vocabulary import COMMUNICATIONS
 
-__all__ = ["COMMUNICATIONS", "exchange_costs", "micro_batch_costs", "stage_costs"]
+__all__ = ["exchange_costs", "micro_batch_costs", "stage_costs"]
 
 Expr = Any
-COMMUNICATIONS = ("tensor_parallel", "context_parallel", "expert_parallel")
 
 
 def micro_batch_costs(model: ModelSpec, recipe: FrameworkRecipe) -> dict[str, Expr]:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from sympy import Symbol
 
+from cost_models.vocabulary import RECOMPUTE_MODULES, recompute_flag
+
 __all__ = ["HELD", "MEANINGS", "OFFLOADS", "PARTS", "RECOMPUTE_FLAGS", "Meaning"]
 
 
@@ -81,24 +83,8 @@ world = _size("world", "ranks", "ranks of the job")
 communicators = _count("communicators", "communicators", "process groups with more than one rank")
 
 # recompute set, as flags
-recompute_norm = _flag("recompute_norm", "norm outputs are recomputed")
-recompute_activation = _flag("recompute_activation", "the activation's output is recomputed")
-recompute_core_attention = _flag("recompute_core_attention", "the attention scores are recomputed")
-recompute_mla_up_proj = _flag("recompute_mla_up_proj", "the up projections of latent attention are recomputed")
-recompute_mlp = _flag("recompute_mlp", "the MLP is recomputed")
-recompute_moe = _flag("recompute_moe", "router, dispatch and routed experts are recomputed")
-recompute_shared_experts = _flag("recompute_shared_experts", "the shared experts are recomputed")
-recompute_full = _flag("recompute_full", "the whole layer is recomputed from its input")
-RECOMPUTE_FLAGS = {
-    "norm": recompute_norm,
-    "activation": recompute_activation,
-    "core_attention": recompute_core_attention,
-    "mla_up_proj": recompute_mla_up_proj,
-    "mlp": recompute_mlp,
-    "moe": recompute_moe,
-    "shared_experts": recompute_shared_experts,
-    "full": recompute_full,
-}
+RECOMPUTE_FLAGS = {module: _flag(recompute_flag(module), text) for module, text in RECOMPUTE_MODULES.items()}
+recompute_full = RECOMPUTE_FLAGS["full"]
 
 # stage: what one pipeline rank (or one chunk of it) holds
 layers = _count("layers", "layers", "repeating groups of layers held (a group is one layer in most models)")
@@ -158,6 +144,7 @@ for _unit in HELD:
 _part("shared_parameters", "elements", "parameters that embedding and head share on one tensor-parallel rank")
 _part("layer_restored_bytes", "bytes", "what recomputing brings back of a layer")
 _part("layer_workspace_bytes", "bytes", "what the backward through a layer needs beside what is kept")
+_part("largest_matrix", "elements", "parameters of the largest dense operator of a layer on one rank")
 _part("logits_bytes", "bytes", "logits of one micro-batch at the peak of the loss")
 _part("boundary_bytes", "bytes", "sent across a pipeline boundary, one micro-batch, one direction")
 _part("gradient_norm_reduce_s", "s", "reducing the gradient norm over all ranks")

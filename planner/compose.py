@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from cost_models.flops import model_flops
 from cost_models.schedules import placement
 from cost_models.specs import catalog
-from cost_models.stage import COMMUNICATIONS
+from cost_models.vocabulary import COMMUNICATIONS
 from planner.document import (
     MEMORY_CAUSES,
     SCHEMA_VERSION,
@@ -31,6 +31,7 @@ from planner.document import (
     zero_summary,
 )
 from planner.incumbent import Candidate, Search
+from planner.measured import measured_share
 from planner.options import MARGIN, Rows
 from planner.predict import CostModel
 from planner.space import (
@@ -169,7 +170,7 @@ def _prediction(search: Search, best: Candidate, chosen: Rows, stages: tuple[Sta
         host_memory_bytes=float(chosen["host_bytes"].max()) * min(request.cluster.gpus_per_node, gpus),
         peak_memory_bytes=memory,
         verdict=verdict_of(memory.low, memory.high, memory.capacity),
-        measured_share=0.0,  # constants of a roofline; no table is bound to an operator
+        measured_share=measured_share(best, chosen),
     )
 
 
@@ -248,9 +249,10 @@ def _alternative(search: Search, candidate: Candidate, best: Candidate) -> Alter
 
 def _assumptions(search: Search) -> tuple[str, ...]:
     profile = search.request.profile
+    rest = "the measured tables and the constants" if profile.tables else "the constants"
     above, over = (search.dropped.get(reason, 0) for reason in ("bound", "memory"))
     return (
-        f"Seconds rest on the constants of the {profile.name} profile in roofline form, not on measured tables: "
+        f"Seconds rest on {rest} of the {profile.name} profile, rooflines beyond what was measured: "
         f"the step time is given with a band of {TIME_BAND:.0%} either way.",
         *(("Nothing fits in the GPUs' memory alone: the host's is used too.",) if search.model.offload else ()),
         f"A plan fits when its predicted memory leaves {MARGIN:.0%} of it to spare.",

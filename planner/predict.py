@@ -1,6 +1,6 @@
 """Rows of (layout, stage, option) -> seconds and bytes: the cost expressions, bound to one request's hardware."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from cost_models import communication, kernels, overlap
 from cost_models.columns import distinct, evaluate, evaluate_distinct
-from cost_models.lower import Lowered, rebound
+from cost_models.lowered import Lowered, rebound
 from cost_models.lowered_costs import lowered_exchange, lowered_micro_batch, lowered_stage
-from cost_models.symbols import RECOMPUTE_FLAGS
+from cost_models.vocabulary import RECOMPUTE_MODULES, recompute_flag
 from planner.request import PlanRequest
 from planner.space import RECOMPUTE_SETS, head_position
 
@@ -69,6 +69,15 @@ def constants(request: PlanRequest) -> dict[str, float]:
     return values
 
 
+def _counted(body: Callable[..., Any], share: Callable[..., Any]) -> Callable[..., Any]:
+    """The body, counted by the share that is measured."""
+    return lambda *sizes: body(*sizes) * share(*sizes)
+
+
+def _no_seconds(*_: Any) -> float:
+    return 0.0
+
+
 class CostModel:
     """The lowered cost expressions of one request.
 
@@ -98,6 +107,21 @@ class CostModel:
         compute = kernels.bind(request.cluster.gpu, request.profile, request.recipe, request.workload.precision)
         exchanges = communication.bind(request.cluster, request.profile, request.recipe.expert_dispatcher)
         return {**compute, **exchanges, **overlap.bind(request.profile)}
+
+    @cached_property
+    def measured_functions(self) -> Mapping[str, Any]:
+        """The same bodies, of which only the seconds count that rest on measurements; what overlaps counts as none."""
+        request = self.request
+        covered = kernels.coverage(request.cluster.gpu, request.profile, request.workload.precision)
+        covered |= communication.coverage(request.cluster, request.profile, request.recipe.expert_dispatcher)
+        counted = {name: _counted(self.functions[name], share) for name, share in covered.items()}
+        return {**dict.fromkeys(self.functions, _no_seconds), **counted}
+
+    def measured_micro_batch(self, layouts: Mapping[str, NDArray[Any]], recompute: int = 0) -> dict[str, Array]:
+        """The seconds of `micro_batch` that rest on measured kernels and links."""
+        lowered = rebound(lowered_micro_batch(self.request.model, self.request.recipe), self.measured_functions)
+        columns = self._with_vocab(layouts)
+        return evaluate_distinct(lowered, columns, len(columns["tp"]), self._with_flags(recompute))
 
     @cached_property
     def _micro_batch(self) -> Lowered:
@@ -183,7 +207,7 @@ class CostModel:
     def _with_flags(self, recompute: int) -> dict[str, float]:
         """The constants and the flags of a recompute set."""
         shares = self._shares[recompute] if self._shares is not None else dict.fromkeys(RECOMPUTE_SETS[recompute], 1.0)
-        return self.constants | {str(symbol): shares.get(module, 0.0) for module, symbol in RECOMPUTE_FLAGS.items()}
+        return self.constants | {recompute_flag(module): shares.get(module, 0.0) for module in RECOMPUTE_MODULES}
 
     def _with_vocab(self, layouts: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         vocab, multiple = layouts.get("vocab", self.request.model.vocab), self.request.recipe.vocab_multiple

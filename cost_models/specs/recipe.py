@@ -51,6 +51,9 @@ class FrameworkRecipe(Spec):
     loss_traffic_bytes: BytesPerValue = Field(
         16, description="moved by the loss, forward and backward, bytes per logit"
     )
+    zero_stage: Annotated[NonNegativeInt, Field(le=3)] = Field(
+        1, description="sharding of states where a run does not say: 0 none, 1 optimizer, 2 gradients, 3 weights"
+    )
     interleaves: Flag = Field(
         False, description="recipes of this framework interleave wherever a pipeline is short of work"
     )
@@ -62,6 +65,9 @@ class FrameworkRecipe(Spec):
     )
     library_bytes: NonNegativeInt = Field(
         84_000_000, description="workspaces that matrix and attention libraries hold inside the allocator, bytes"
+    )
+    placeholder_gradient_bytes: BytesPerValue = Field(
+        0, description="kept for the gradient that autograd expects of a fused weight gradient, bytes per element"
     )
     communicator_bytes: NonNegativeInt = Field(429_496_730, description="device memory of one communicator, bytes")
     optimizer_temporary_bytes: BytesPerValue = Field(

@@ -12,7 +12,8 @@ from planner.evaluate.errors import InvalidRunError, UnsupportedRunError
 
 __all__ = ["layout_of"]
 
-FREE_FOR_STATES = 0.5
+# Part of the memory that a hybrid's states take, where its group is not named.
+FREE_FOR_STATES = 0.33
 # Schedules that this module can deal layers for: a rank has one chunk, or chunks in turn with the other ranks.
 KNOWN = ("1f1b", "interleaved", "gpipe", "breadth-first", "zb-h1", "zb-h2")
 # Share of a step's work beyond which performance recipes split a rank's layers into chunks.
@@ -119,7 +120,7 @@ def _shard_ranks(cells: Cells, dp: int, states: float) -> int:
     """Ranks that share one copy of the states: all of dp, or the group that the row names.
 
     `states` are those of a rank, unsharded, over its memory: a hybrid's group, where it is not named, is the fewest
-    whole nodes that leave half of the memory free.
+    whole nodes that leave two thirds of the memory free.
     """
     for note in ("zero1 group", "fsdp shard size", "shard size"):
         number = re.match(r"\d+", cells.note(note))

@@ -75,7 +75,7 @@ def read_run(row: Mapping[str, Any]) -> Run:
     layout, schedule, global_batch = layout_of(cells, model, recipe, cluster)
     workload = _workload(cells, seq_len, global_batch)
     sizes = chunk_sizes(model.layers, layout["pp"], layout["vpp"], read_sizes(cells.text("stage_layers")))
-    zero_stage, reshard = _sharding(cells)
+    zero_stage, reshard = _sharding(cells, recipe)
     reshard = reshard and (layout["pp"] == 1 or recipe.reshards_in_pipeline)
     try:
         profile = _profile(cluster.gpu.name)
@@ -133,11 +133,11 @@ def _workload(cells: Cells, seq_len: int, global_batch: int) -> WorkloadSpec:
         raise InvalidRunError(str(error)) from error
 
 
-def _sharding(cells: Cells) -> tuple[int, bool]:
+def _sharding(cells: Cells, recipe: FrameworkRecipe) -> tuple[int, bool]:
     """ZeRO stage, and whether gathered weights are freed after the forward."""
     text = cells.text("zero_or_fsdp").lower()
     if not text:
-        text = "3" if "fsdp" in cells.note("sharding").lower() else str(cells.assume("zero_or_fsdp", 1))
+        text = "3" if "fsdp" in cells.note("sharding").lower() else str(cells.assume("zero_or_fsdp", recipe.zero_stage))
     if text not in ZERO_STAGES:
         message = f"zero_or_fsdp must be one of {', '.join(ZERO_STAGES)}, got {text}"
         raise InvalidRunError(message)

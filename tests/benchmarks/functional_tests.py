@@ -1,7 +1,8 @@
 """Peak bytes of Megatron-LM's functional tests, predicted from their arguments.
 
 The tests log what the last rank has allocated at most. Rows are left out whose model cannot be told from the arguments:
-those without a tokenizer's size, with a layout string, of reinforcement learning, of runs on more nodes than are named.
+those without a tokenizer's size, with a layout string, of reinforcement learning, of runs on more nodes than are named,
+and those on old containers that choose the attention kernel by themselves.
 """
 
 import re
@@ -24,7 +25,7 @@ FAMILIES = ("gpt", "moe", "mixtral", "nemotron")
 LEAST_BYTES = 2**30
 VOCABULARIES = (("256k", 256_000), ("128k", 131_072), ("multiMixV8", 131_072), ("qwen3", 151_936))
 GPUS = (("gb200", "gb200"), ("h100", "h100-sxm"), ("a100", "a100-80-sxm"))
-OTHER_RUNS = ("grpo", "release", "inference", "multi_dist_optimizer")
+OTHER_RUNS = ("grpo", "release", "inference", "multi_dist_optimizer", "defer_embedding")
 
 
 def memory_errors(rows: Sequence[Mapping[str, str]]) -> dict[Hashable, Errors]:
@@ -42,6 +43,7 @@ def _is_known(row: Mapping[str, str]) -> bool:
     told = row["hidden-size"] and row["mem_allocated_bytes_after_step"] and peak and float(peak) > LEAST_BYTES
     special = row["hybrid-layer-pattern"] or row["pipeline-model-parallel-layout"] or row["optimizer"] == "muon"
     other = any(word in row["test"] for word in OTHER_RUNS)
+    other |= row["platform"].startswith("lts") and not row["attention-backend"]
     return bool(row["test"].split("/")[0] in FAMILIES and told and vocabulary and not special and not other)
 
 
@@ -56,13 +58,22 @@ def _whole(row: Mapping[str, str], name: str, default: int) -> int:
 
 def _run(row: Mapping[str, str]) -> Run | None:
     """The configuration of a test; None where its arguments contradict what is known of the machine."""
+    try:
+        run = read_run(_cells(row))
+        return replace(run, model=_model(row, run.model), recipe=run.recipe.replaced(**_fusion(row)))
+    except (RunError, SpecError):
+        return None
+
+
+def _cells(row: Mapping[str, str]) -> dict[str, Any]:
+    """The arguments of a test as the cells of a run."""
     layers, pp = _whole(row, "num-layers", 0), _whole(row, "pipeline-model-parallel-size", 1)
     per_chunk = _whole(row, "num-layers-per-virtual-pipeline-stage", 0)
     experts, heads = _whole(row, "num-experts", 0), _whole(row, "num-attention-heads", 0)
     hidden, tp = _whole(row, "hidden-size", 0), _whole(row, "tensor-model-parallel-size", 1)
     gpus = _whole(row, "nodes", 1) * _whole(row, "gpus_per_node", 8)
     modules = row["recompute-modules"].strip("[]").split()
-    cells: dict[str, Any] = {
+    return {
         "model": "mixtral-8x7b" if experts else "gpt test",
         "gpu": next((gpu for word, gpu in GPUS if word in row["platform"]), "a100-80-sxm"),
         "recipe": "megatron",
@@ -92,18 +103,12 @@ def _run(row: Mapping[str, str]) -> Run | None:
         "recompute": f"selective:{'+'.join(modules)}" if modules else "none",
         "precision": "fp8" if row["fp8-format"] else "bf16",
     }
-    try:
-        run = read_run(cells)
-        return replace(run, model=_model(row, run.model), recipe=run.recipe.replaced(**_fusion(row)))
-    except (RunError, SpecError):
-        return None
 
 
 def _fusion(row: Mapping[str, str]) -> dict[str, bool]:
-    """The tests train with dropout; containers of old releases fall back to unfused attention."""
+    """The tests train with dropout; attention is fused unless the arguments say otherwise."""
     unfused = row["attention-backend"] == "unfused" or row["transformer-impl"] == "local"
-    old = row["platform"].startswith("lts") and not row["attention-backend"]
-    return {"dropout": True, "flash_attention": not (unfused or old)}
+    return {"dropout": True, "flash_attention": not unfused}
 
 
 def _model(row: Mapping[str, str], sized: ModelSpec) -> ModelSpec:

@@ -15,9 +15,11 @@ FLAGS = {
     "--install-completion --json --mem --model --nodes --output --recipe --schedule --seq-len --set "
     "--show-completion --stats --time-limit --top-k --version --why-not -o",
     "clusters": "--json",
+    "evaluate": "--json --out",
     "explain": "--json --stage --why-not",
     "gpus": "--json",
     "models": "--json",
+    "recipes": "--json",
     "schema": "--json",
     "show": "--json",
     "simulate": "--compare --html --json --perturb --svg --trace",

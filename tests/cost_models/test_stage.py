@@ -12,7 +12,8 @@ from cost_models import symbols
 from cost_models.columns import evaluate
 from cost_models.lower import lower
 from cost_models.memory import CAUSES
-from cost_models.stage import COMMUNICATIONS, exchange_costs, micro_batch_costs, stage_costs
+from cost_models.stage import exchange_costs, micro_batch_costs, stage_costs
+from cost_models.vocabulary import COMMUNICATIONS
 from tests.cost_models.by_hand import ByHand
 from tests.cost_models.setting import (
     CLUSTER,

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from cost_models.stage import COMMUNICATIONS
+from cost_models.vocabulary import COMMUNICATIONS
 from planner.layout_costs import LayoutCosts
 from planner.options import chunk_rows, positions, stage_options
 from planner.predict import MICRO_BATCH_OUTPUTS, OUTPUTS, CostModel, padded_vocab, unit_seconds

@@ -33,11 +33,11 @@ def test_truncated_models_keep_their_architecture():
 
 
 @pytest.mark.parametrize(
-    ("billions", "gated", "tied"), [("1.34", True, True), ("1.07", False, True), ("1.61", True, False)]
+    ("billions", "gated", "tied"), [("1.14", True, True), ("0.87", False, True), ("1.20", True, False)]
 )
 def test_parameters_tell_gated_and_tied(billions, gated, tied):
     """Of an unknown family the printed parameter count tells two matrices from three, and a tied embedding."""
-    row = {"model": "mine", "n_layers": "16", "hidden": "2048", "ffn": "8192", "heads": "32", "vocab": "131072"}
+    row = {"model": "mine", "n_layers": "16", "hidden": "2048", "ffn": "8192", "heads": "32", "vocab": "32000"}
     model = model_of(Cells(row | {"params_b": billions}), 4096)
     assert (model.gated_mlp, model.tie_embeddings) == (gated, tied)
 

@@ -1,0 +1,103 @@
+"""Rows as configurations."""
+
+import pytest
+
+from planner.evaluate.errors import InvalidRunError, UnsupportedRunError
+from planner.evaluate.runs import read_run
+from planner.space import LAYOUT_FIELDS
+from tests.planner.evaluate.rows import GPT, LLAMA, MIXTRAL
+
+
+def test_a_complete_row_assumes_little():
+    """Degrees, batch and schedule are those of the row; data-parallel ranks are what is left."""
+    run = read_run(LLAMA)
+    assert set(run.layout) == set(LAYOUT_FIELDS) - {"schedule"}
+    degrees = ("tp", "pp", "dp", "dp_shard", "micro_batch_size", "num_microbatches", "sequence_parallel")
+    assert [run.layout[name] for name in degrees] == [2, 4, 8, 8, 1, 16, 1]
+    assert run.groups.tolist() == [[8.0]] * 4
+    assert run.assumed == ()
+    assert run.recompute_given
+
+
+def test_missing_values_are_assumed_and_told():
+    """A row of three cells is a configuration, with a sentence for everything it does not say."""
+    run = read_run({"model": "llama3-8b", "gpu": "H100", "n_gpus": "8"})
+    told = " ".join(run.assumed)
+    for column in ("seq_len", "tp", "pp", "cp", "micro_batch", "global_batch_seqs", "precision", "zero_or_fsdp"):
+        assert f"{column}=" in told
+
+
+def test_schedules_follow_chunks():
+    """Chunks make a schedule interleaved; zero-bubble runs keep theirs; unknown ones are unsupported."""
+    assert read_run(MIXTRAL).schedule == "interleaved"
+    assert read_run({**LLAMA, "notes": "schedule=ZB-1p"}).schedule == "zb-h1"
+    assert read_run({**LLAMA, "schedule": "1F1B"}).schedule == "1f1b"
+    with pytest.raises(UnsupportedRunError, match="schedule must be one of"):
+        read_run({**LLAMA, "schedule": "my own"})
+
+
+def test_performance_recipes_interleave_short_pipelines():
+    """Few micro-batches for many stages and no word of chunks: one layer a chunk, told as assumed."""
+    run = read_run({**LLAMA, "global_batch_seqs": "64"})
+    assert run.layout["vpp"] == 8
+    assert any("vpp=8" in sentence for sentence in run.assumed)
+    assert read_run({**LLAMA, "global_batch_seqs": "64", "vpp": "1"}).layout["vpp"] == 1
+
+
+def test_groups_share_states():
+    """A named group holds; a hybrid's is the fewest nodes that leave two thirds of the memory free."""
+    row = {**LLAMA, "tp": "1", "pp": "1"}
+    assert read_run({**row, "notes": "zero1 group=8"}).layout["dp_shard"] == 8
+    hybrid = read_run({**row, "zero_or_fsdp": "hsdp"}).layout
+    assert (hybrid["dp_shard"], hybrid["dp_replicate"]) == (8, 8)
+    large = read_run({**row, "model": "llama3-70b", "n_gpus": "128", "zero_or_fsdp": "hsdp"}).layout
+    assert large["dp_shard"] > 8
+
+
+def test_experts_are_dealt_over_a_stage():
+    """Expert degrees come from the row; an inner one that is not named is the tensor-parallel one, as in Megatron."""
+    assert (read_run(MIXTRAL).layout["ep"], read_run(MIXTRAL).layout["etp"]) == (8, 1)
+    inner = read_run({**MIXTRAL, "tp": "2", "ep": "4"})
+    assert (inner.layout["ep"], inner.layout["etp"]) == (4, 2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"n_gpus": ""}, "n_gpus is missing"),
+        ({"n_gpus": "63"}, "tp.pp.cp must divide n_gpus"),
+        ({"global_batch_seqs": "100"}, "must divide global_batch_seqs"),
+        ({"tp": "64", "pp": "1"}, "tp must divide heads"),
+        ({"zero_or_fsdp": "9"}, "zero_or_fsdp must be"),
+        ({"stage_layers": "1,2,3,4"}, "add up to 32"),
+        ({"vpp": "2", "schedule": "zb-1p"}, "zb-h1 needs"),
+    ],
+)
+def test_contradictions_are_invalid(changes, words):
+    """A wrong cell names its column and what is allowed."""
+    with pytest.raises(InvalidRunError, match=words):
+        read_run({**LLAMA, **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [({"notes": "task=lora"}, "task"), ({"offload": "activations"}, "offload"), ({"precision": "int4"}, "precision")],
+)
+def test_other_kinds_of_runs_are_unsupported(changes, words):
+    """What no cost model describes is told from mistakes."""
+    with pytest.raises(UnsupportedRunError, match=words):
+        read_run({**LLAMA, **changes})
+
+
+def test_old_recipes_do_not_shard_the_sequence():
+    """Without a cell of its own the recipe says whether norms are sharded."""
+    assert read_run(GPT).layout["sequence_parallel"] == 0
+    assert read_run({**GPT, "sp": "1"}).layout["sequence_parallel"] == 1
+
+
+def test_leading_layers_go_with_the_embedding():
+    """DeepSeek's three dense layers are the embedding's; the chunks hold the others."""
+    row = {"model": "deepseek-v3", "gpu": "H100", "n_gpus": "128", "pp": "4", "ep": "32", "global_batch_seqs": "64"}
+    run = read_run({**row, "stage_layers": "15,15,15,16"})
+    assert run.groups.sum() == 58
+    assert run.groups[0, 0] == 12

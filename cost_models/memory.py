@@ -153,6 +153,7 @@ def micro_batch_bytes(model: ModelSpec, parts: Chain, recipe: FrameworkRecipe) -
         costs[f"{name}_recomputed_saved_bytes"] = own + recomputed
     return {
         **costs,
+        "layer_scores_bytes": sum((_scores_bytes(block) for block in parts.layer.layers), start=ZERO),
         "layer_workspace_bytes": workspace_bytes(model, recipe),
         "layer_restored_bytes": _restored_bytes(parts.layer),
         "logits_bytes": recipe.loss_bytes_per_logit * (1 + model.mtp_layers) * tokens * sym.padded_vocab / sym.tp,
@@ -164,6 +165,12 @@ def micro_batch_bytes(model: ModelSpec, parts: Chain, recipe: FrameworkRecipe) -
 def _largest_matrix(unit: Unit) -> Expr:
     """Parameters of the largest dense operator in the layers of a unit."""
     return reduce(maximum, dict.fromkeys(operator.parameters for block in unit.layers for operator in block))
+
+
+def _scores_bytes(block: Block) -> Expr:
+    """What a block keeps that no weight gradient needs, and that no gradient of as many bytes replaces: scores."""
+    tensors = (tensor for operator in block for tensor in operator.saved)
+    return sum((tensor.bytes for tensor in tensors if "core_attention" in tensor.freed_by), start=ZERO)
 
 
 def _restored_bytes(unit: Unit) -> Expr:
@@ -181,7 +188,7 @@ def stage_bytes(recipe: FrameworkRecipe, context_bytes: float, *, offload: bool 
     dense, expert = stage_parameters()
     away, states = fractions(offload), _state_bytes(dense, expert, recipe)
     gathered = recipe.parameter_gather_bytes * _gathered_parameters(dense, expert)
-    saved, waiting = _activation_bytes(), _waiting_logits_bytes(recipe)
+    saved, waiting = _activation_bytes(recipe), _waiting_logits_bytes(recipe)
     activations = (1 - away["activations"]) * saved
     buffers = PIPELINE_BUFFERS * part["boundary_bytes"] * sym.pipelined
     staged = _offload_buffers(recipe, away)
@@ -246,11 +253,18 @@ def _largest_unit() -> Expr:
     return maximum(layer, maximum(sym.has_embedding * embedding, sym.has_head * head))
 
 
-def _activation_bytes() -> Expr:
-    """Activations in flight: layers, and what the two ends of the model keep."""
+def _activation_bytes(recipe: FrameworkRecipe) -> Expr:
+    """Activations in flight: layers, and what the two ends of the model keep.
+
+    From the input gradient to the weight gradient a layer keeps its products' inputs and the gradients of their
+    outputs, as much as it kept before (Qi et al. 2024, "Zero Bubble", count 32 of 34 bytes) but for attention scores.
+    What was recomputed for the input gradient is kept, too.
+    """
     part = sym.PARTS
-    saved = (sym.live_layers - sym.live_recompute_layers) * part["layer_saved_bytes"]
-    saved += sym.live_recompute_layers * part["layer_recomputed_saved_bytes"]
+    whole, recomputed = part["layer_saved_bytes"], part["layer_recomputed_saved_bytes"]
+    scores = ZERO if recipe.flash_attention else part["layer_scores_bytes"]
+    saved = (sym.live_layers - sym.live_recompute_layers) * whole + sym.live_recompute_layers * recomputed
+    saved += sym.waiting_recompute_layers * maximum(whole - scores - recomputed, 0) - sym.freed_layers * scores
     ends = (
         ("embedding", sym.live_embedding, sym.waiting_embedding),
         ("head", sym.live_head, sym.waiting_head),
@@ -259,7 +273,6 @@ def _activation_bytes() -> Expr:
         whole, recomputed = part[f"{unit}_saved_bytes"], part[f"{unit}_recomputed_saved_bytes"]
         saved += live * (1 - sym.recompute_ends) * whole
         saved += live * sym.recompute_ends * recomputed
-        # What was recomputed for the input gradient stays for the weight gradient.
         saved += waiting * sym.recompute_ends * (whole - recomputed)
     return saved
 

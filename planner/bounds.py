@@ -279,17 +279,14 @@ def _even_stage(model: CostModel, layouts: Mapping[str, NDArray[Any]]) -> dict[s
     p, count = layouts["pp"], len(layouts["pp"])
     layers = -(-units(model.request.model) // p)
     rows = stage_rows(layouts, {"layout": np.arange(count), "position": p - 1, "layers": layers})
-    # Least of all ranks, alive and waiting apart; chunks are even, rounded down, so that no split can keep less.
-    total, waiting = 0 * layers, 0 * layers
+    # Each count the least of all ranks; chunks are even, rounded down, so that no split can keep less.
+    least = {name: 0 * layers for name in ("total", "busy", "waiting")}
     for mine, live in by_schedule(layouts, rows["layout"]):
-        total[mine], waiting[mine] = live.total.min(), live.waiting.min()
+        for name, column in least.items():
+            column[mine] = getattr(live, name).min()
     alone = (p == 1).astype(np.int64)
     alive = ("live_embedding", "live_head", "waiting_embedding", "waiting_head")
     ends = {name: rows[name] * alone for name in ("has_embedding", "has_head", *alive)}
-    wide = {name: 0 * layers for name in ("live_wide", "recomputed_wide")}
-    live_layers = {
-        "live_total": total,
-        "recomputed_total": total - waiting,
-        "live_layers": total * rows["chunk_layers"],
-    }
-    return {**rows, **ends, **wide, **live_layers}
+    wide = {name: 0 * layers for name in ("live_wide", "busy_wide", "waiting_wide")}
+    even = {"live_total": least["total"], "busy_total": least["busy"], "waiting_total": least["waiting"]}
+    return {**rows, **ends, **wide, **even, "live_layers": least["total"] * rows["chunk_layers"]}

@@ -27,15 +27,17 @@ class Live:
     """Most micro-batches alive on each rank, each count at its own worst moment.
 
     `total[p]` counts all chunks together; `wide[p, r]` those of the chunks that are a layer wider when the rank's
-    layers leave remainder r over its chunks; `first[p]` and `last[p]` those of the first and the last chunk. The counts
-    whose names begin with `waiting` are of those of them that have their input gradient and lack weight gradients only;
-    `last` adds up the most that wait and the most that do not.
+    layers leave remainder r over its chunks; `first[p]` and `last[p]` those of the first and the last chunk. Of those
+    whose names begin with `waiting` weight gradients alone are due; of those whose names begin with `busy` all
+    gradients are. `last` adds up the most that wait and the most that are busy.
     """
 
     total: Counts
     wide: Counts
     first: Counts
     last: Counts
+    busy: Counts
+    busy_wide: Counts
     waiting: Counts
     waiting_wide: Counts
     waiting_first: Counts
@@ -46,11 +48,12 @@ class Live:
         """The counts of a table whose rank number `head` holds the head."""
         if table.schedule not in schedules.SPLIT:
             counts = _peaks(live_histories(table), head)
-            return cls(*counts, *(np.zeros_like(count) for count in counts))
+            return cls(*counts, *counts[:2], *(np.zeros_like(count) for count in counts))
         before, after = split_histories(table)
         total, wide, first, _ = _peaks(before + after, head)
+        busy, busy_wide, _, last = _peaks(before, head)
         waiting = _peaks(after, head)
-        return cls(total, wide, first, waiting[-1] + before[..., -1].max(axis=1), *waiting)
+        return cls(total, wide, first, last + waiting[-1], busy, busy_wide, *waiting)
 
     def times(self, count: int) -> "Live":
         """The counts with each micro-batch taken for so many."""

@@ -72,9 +72,10 @@ def stage_rows(layouts: Mapping[str, NDArray[Any]], rows: Rows) -> Rows:
         "live_total": live["total"],
         "live_wide": live["wide"],
         "live_layers": live["total"] * base + live["wide"],
-        # Of these, what was recomputed for the input gradient stays for the weight gradient.
-        "recomputed_total": live["total"] - live["waiting"],
-        "recomputed_wide": live["wide"] - live["waiting_wide"],
+        "busy_total": live["busy"],
+        "busy_wide": live["busy_wide"],
+        "waiting_total": live["waiting"],
+        "waiting_wide": live["waiting_wide"],
         "has_embedding": has_embedding,
         "has_head": has_head,
         "live_embedding": live["first"] * has_embedding,
@@ -99,14 +100,19 @@ def with_recompute(rows: Rows, recompute: int | NDArray[np.int64], per_chunk: ND
     """The rows under a recompute set (each its own, or one for all) that covers up to `per_chunk` layers of a chunk."""
     narrow = np.minimum(per_chunk, rows["chunk_layers"])
     wide = np.minimum(per_chunk, rows["chunk_layers"] + 1)
-    count = len(rows["layout"])
+    count, wider = len(rows["layout"]), wide - narrow
+    kept, kept_wider = rows["chunk_layers"] - narrow, 1 - wider
     return {
         **rows,
         "recompute": np.full(count, recompute),
         "recompute_per_chunk": per_chunk,
         "recompute_ends": (per_chunk > 0).astype(np.int64),
         "recompute_layers": narrow * (rows["vpp"] - rows["wide_chunks"]) + wide * rows["wide_chunks"],
-        "live_recompute_layers": narrow * rows["recomputed_total"] + (wide - narrow) * rows["recomputed_wide"],
+        "live_recompute_layers": narrow * rows["live_total"] + wider * rows["live_wide"],
+        # Every count is taken at its own worst moment: most that wait hold more, fewest hold less than the others.
+        "waiting_recompute_layers": narrow * rows["waiting_total"] + wider * rows["waiting_wide"],
+        "freed_layers": kept * (rows["live_total"] - rows["busy_total"])
+        + kept_wider * (rows["live_wide"] - rows["busy_wide"]),
     }
 
 

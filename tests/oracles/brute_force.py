@@ -308,9 +308,9 @@ class BruteForce:
         base = min(sizes)
         wide, every = [size > base for size in sizes], [True] * len(sizes)
         total, in_wide = _most(alive, every), _most(alive, wide)
-        # What waits for its weight gradient alone was recomputed for the input gradient, and is kept.
-        again, again_in_wide = total - _most(waiting, every), in_wide - _most(waiting, wide)
-        narrow_count, wide_count = min(count, base), min(count, base + 1)
+        narrow_count = min(count, base)
+        wider = min(count, base + 1) - narrow_count
+        not_busy, not_busy_in_wide = total - _most(busy, every), in_wide - _most(busy, wide)
         has_embedding, has_head = int(position == 0), int(position == head_rank(layout))
         last_waiting = max(live[-1] for live in waiting)
         return {
@@ -324,7 +324,9 @@ class BruteForce:
             "has_embedding": has_embedding,
             "has_head": has_head,
             "live_layers": total * base + in_wide,
-            "live_recompute_layers": again * narrow_count + again_in_wide * (wide_count - narrow_count),
+            "live_recompute_layers": total * narrow_count + in_wide * wider,
+            "waiting_recompute_layers": _most(waiting, every) * narrow_count + _most(waiting, wide) * wider,
+            "freed_layers": not_busy * (base - narrow_count) + not_busy_in_wide * (1 - wider),
             "live_embedding": has_embedding * max(live[0] for live in alive),
             "live_head": has_head * (max(live[-1] for live in busy) + last_waiting),
             "waiting_embedding": has_embedding * max(live[0] for live in waiting),

@@ -14,14 +14,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cost_models import schedules
 from planner.layout_costs import LayoutCosts
-from planner.options import FULL, Rows, by_schedule, fitting, stage_rows, with_recompute, with_zero_modes
+from planner.options import (
+    COLUMNS,
+    FULL,
+    Rows,
+    by_schedule,
+    counted,
+    fitting,
+    stage_rows,
+    with_recompute,
+    with_zero_modes,
+)
 from planner.predict import MICRO_BATCH_OUTPUTS, CostModel, unit_seconds
 from planner.request import PlanRequest
 from planner.space import (
     OFFLOADS,
-    SCHEDULES,
+    SPLIT,
     ZERO_MODES,
     Columns,
     context_forms,
@@ -43,7 +52,6 @@ __all__ = [
 ]
 
 Array = NDArray[np.float64]
-SPLIT = np.array([name in schedules.SPLIT for name in SCHEDULES])
 UNSHARDED, SHARDED = 0, 1  # indices of ZERO_MODES that a global part can be least under
 # Prices of a layer, over its seconds without recompute, for `option_bounds`.
 PRICES = np.linspace(0.96, 1.5, 28)
@@ -279,14 +287,20 @@ def _even_stage(model: CostModel, layouts: Mapping[str, NDArray[Any]]) -> dict[s
     p, count = layouts["pp"], len(layouts["pp"])
     layers = -(-units(model.request.model) // p)
     rows = stage_rows(layouts, {"layout": np.arange(count), "position": p - 1, "layers": layers})
-    # Each count the least of all ranks; chunks are even, rounded down, so that no split can keep less.
-    least = {name: 0 * layers for name in ("total", "busy", "waiting")}
-    for mine, live in by_schedule(layouts, rows["layout"]):
-        for name, column in least.items():
-            column[mine] = getattr(live, name).min()
+    # Chunks are even, rounded down, so that no split can keep less. The last rank keeps least alive; where weight
+    # gradients wait, each count is the least of all ranks.
+    least = {name: rows[COLUMNS[name]] for name in ("total", "busy", "waiting") if name in counted(layouts)}
+    if len(least) > 1:
+        for mine, live in by_schedule(layouts, rows["layout"]):
+            for name, column in least.items():
+                column[mine] = live.least[name]
     alone = (p == 1).astype(np.int64)
-    alive = ("live_embedding", "live_head", "waiting_embedding", "waiting_head")
-    ends = {name: rows[name] * alone for name in ("has_embedding", "has_head", *alive)}
-    wide = {name: 0 * layers for name in ("live_wide", "busy_wide", "waiting_wide")}
-    even = {"live_total": least["total"], "busy_total": least["busy"], "waiting_total": least["waiting"]}
-    return {**rows, **ends, **wide, **even, "live_layers": least["total"] * rows["chunk_layers"]}
+    ends = ("has_embedding", "has_head", "live_embedding", "live_head", "waiting_embedding", "waiting_head")
+    wide = ("live_wide", "busy_wide", "waiting_wide")
+    return {
+        **rows,
+        **{name: rows[name] * alone for name in ends if name in rows},
+        **{name: 0 * layers for name in wide if name in rows},
+        **{COLUMNS[name]: column for name, column in least.items()},
+        "live_layers": least["total"] * rows["chunk_layers"],
+    }

@@ -1,7 +1,7 @@
 """Micro-batches alive at the peak of each rank of a schedule, read off its action table."""
 
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, fields
+from functools import cached_property, lru_cache
 from typing import Self
 
 import numpy as np
@@ -55,9 +55,14 @@ class Live:
         waiting = _peaks(after, head)
         return cls(total, wide, first, last + waiting[-1], busy, busy_wide, *waiting)
 
+    @cached_property
+    def least(self) -> dict[str, int]:
+        """The least of all ranks of each count."""
+        return {field.name: int(getattr(self, field.name).min()) for field in fields(self)}
+
     def times(self, count: int) -> "Live":
         """The counts with each micro-batch taken for so many."""
-        return Live(*(count * getattr(self, name) for name in self.__dataclass_fields__))
+        return Live(*(count * getattr(self, field.name) for field in fields(self)))
 
 
 def live_counts(schedule: str, pp: int, vpp: int, num_microbatches: int, group_size: int = 0) -> Live:

@@ -6,6 +6,7 @@ front over the seconds of every kind of chunk.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from planner.layout_costs import LayoutCosts
 from planner.live import Live, live_counts
 from planner.offload import kept_on_device, offloaded
 from planner.predict import MICRO_BATCH_OUTPUTS, CostModel
-from planner.space import RECOMPUTE_SETS, SCHEDULES, ZERO_MODES, chunk_layers, head_position, take
+from planner.space import RECOMPUTE_SETS, SCHEDULES, SPLIT, ZERO_MODES, chunk_layers, head_position, take
 from solver.pareto import front
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "Rows",
     "by_schedule",
     "chunk_rows",
+    "counted",
     "device_capacity",
     "fitting",
     "positions",
@@ -39,6 +41,21 @@ MARGIN = 0.06
 FULL = RECOMPUTE_SETS.index(("full",))
 
 Rows = dict[str, NDArray[Any]]
+
+LIVE_FIELDS = tuple(field.name for field in fields(Live))
+# Live counts as columns of rows.
+COLUMNS = {
+    "total": "live_total",
+    "wide": "live_wide",
+    "first": "live_embedding",
+    "last": "live_head",
+    "busy": "busy_total",
+    "busy_wide": "busy_wide",
+    "waiting": "waiting_total",
+    "waiting_wide": "waiting_wide",
+    "waiting_first": "waiting_embedding",
+    "waiting_last": "waiting_head",
+}
 
 
 def positions(lower: NDArray[np.int64], upper: NDArray[np.int64]) -> Rows:
@@ -56,7 +73,7 @@ def stage_rows(layouts: Mapping[str, NDArray[Any]], rows: Rows) -> Rows:
     layout, position, layers = rows["layout"], rows["position"], rows["layers"]
     vpp = layouts["vpp"][layout]
     base, extra = np.divmod(layers, vpp)
-    live = {name: np.zeros(len(layout), dtype=np.int64) for name in Live.__dataclass_fields__}
+    live = {name: np.zeros(len(layout), dtype=np.int64) for name in counted(layouts)}
     for mine, counts in by_schedule(layouts, layout):
         at = position[mine]
         for name, column in live.items():
@@ -64,25 +81,22 @@ def stage_rows(layouts: Mapping[str, NDArray[Any]], rows: Rows) -> Rows:
             column[mine] = count[at] if count.ndim == 1 else count[at, extra[mine]]
     has_embedding = (position == 0).astype(np.int64)
     has_head = (position == head_position(layouts)[layout]).astype(np.int64)
+    ends = {"first": has_embedding, "last": has_head, "waiting_first": has_embedding, "waiting_last": has_head}
     return {
         **rows,
         "vpp": vpp,
         "chunk_layers": base,
         "wide_chunks": extra,
-        "live_total": live["total"],
-        "live_wide": live["wide"],
+        **{COLUMNS[name]: column * ends.get(name, 1) for name, column in live.items()},
         "live_layers": live["total"] * base + live["wide"],
-        "busy_total": live["busy"],
-        "busy_wide": live["busy_wide"],
-        "waiting_total": live["waiting"],
-        "waiting_wide": live["waiting_wide"],
         "has_embedding": has_embedding,
         "has_head": has_head,
-        "live_embedding": live["first"] * has_embedding,
-        "live_head": live["last"] * has_head,
-        "waiting_embedding": live["waiting_first"] * has_embedding,
-        "waiting_head": live["waiting_last"] * has_head,
     }
+
+
+def counted(layouts: Mapping[str, NDArray[Any]]) -> tuple[str, ...]:
+    """The names of the live counts that tell these layouts apart: without a split backward nothing waits."""
+    return LIVE_FIELDS if np.any(SPLIT[layouts["schedule"]]) else LIVE_FIELDS[:4]
 
 
 def by_schedule(layouts: Mapping[str, NDArray[Any]], layout: NDArray[np.int64]) -> Iterator[tuple[Any, Live]]:
@@ -101,7 +115,7 @@ def with_recompute(rows: Rows, recompute: int | NDArray[np.int64], per_chunk: ND
     narrow = np.minimum(per_chunk, rows["chunk_layers"])
     wide = np.minimum(per_chunk, rows["chunk_layers"] + 1)
     count, wider = len(rows["layout"]), wide - narrow
-    kept, kept_wider = rows["chunk_layers"] - narrow, 1 - wider
+    waiting = _waiting_layers(rows, narrow, wider) if "waiting_total" in rows else {}
     return {
         **rows,
         "recompute": np.full(count, recompute),
@@ -109,10 +123,19 @@ def with_recompute(rows: Rows, recompute: int | NDArray[np.int64], per_chunk: ND
         "recompute_ends": (per_chunk > 0).astype(np.int64),
         "recompute_layers": narrow * (rows["vpp"] - rows["wide_chunks"]) + wide * rows["wide_chunks"],
         "live_recompute_layers": narrow * rows["live_total"] + wider * rows["live_wide"],
-        # Every count is taken at its own worst moment: most that wait hold more, fewest hold less than the others.
+        **waiting,
+    }
+
+
+def _waiting_layers(rows: Rows, narrow: NDArray[np.int64], wider: NDArray[np.int64]) -> Rows:
+    """Layers that lack weight gradients only, at the most where that takes memory, at the least where it frees some.
+
+    `narrow` layers of every chunk are recomputed, and `wider` more of each that is a layer wider.
+    """
+    freed, freed_wide = rows["live_total"] - rows["busy_total"], rows["live_wide"] - rows["busy_wide"]
+    return {
         "waiting_recompute_layers": narrow * rows["waiting_total"] + wider * rows["waiting_wide"],
-        "freed_layers": kept * (rows["live_total"] - rows["busy_total"])
-        + kept_wider * (rows["live_wide"] - rows["busy_wide"]),
+        "freed_layers": (rows["chunk_layers"] - narrow) * freed + (1 - wider) * freed_wide,
     }
 
 

@@ -23,6 +23,7 @@ __all__ = [
     "RANK_ORDERS",
     "RECOMPUTE_SETS",
     "SCHEDULES",
+    "SPLIT",
     "ZERO_MODES",
     "Columns",
     "chunk_layers",
@@ -291,6 +292,8 @@ def chunk_layers(layers: ArrayLike, vpp: ArrayLike, chunk: ArrayLike, ends_model
     return np.asarray(base + wide, dtype=np.int64)
 
 
+SPLIT = np.array([name in schedules.SPLIT for name in SCHEDULES])
+"""Which of SCHEDULES have a split backward."""
 _V_SHAPED = np.array([name in schedules.V_SHAPED for name in SCHEDULES])
 
 _TENSOR_PARALLEL_RULES = (

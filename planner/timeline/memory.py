@@ -93,7 +93,8 @@ def _waiting_bytes(pipeline: Pipeline, rows: Rows, *, split: bool) -> FloatArray
     """[ranks] bytes of the logits of one micro-batch that waits: for its backward, or for its weight gradient alone."""
     has_head = rows["has_head"]
     alive = {"live_head": has_head * (1 if split else 2), "waiting_head": has_head * int(split)}
-    return pipeline.model.stages(pipeline.costs, {**rows, **alive}, "phases")["waiting_bytes"]
+    waiting_bytes: FloatArray = pipeline.model.stages(pipeline.costs, {**rows, **alive}, "phases")["waiting_bytes"]
+    return waiting_bytes
 
 
 def _saved_bytes(pipeline: Pipeline, rows: Rows, *, split: bool) -> FloatArray:
@@ -152,6 +153,7 @@ def _levels(table: ActionTable, mine: slice, memory: StageMemory, rank: int) -> 
         in_flight, waiting = alive(memory.saved_bytes[rank][chunk], memory.split_bytes[rank][chunk])
         logits, gradients = (count / table.slices for count in alive(in_last, in_last))
         level: FloatArray = base + in_flight + memory.waiting_bytes[rank] * np.maximum(logits - 1, 0)
-        return level + waiting + memory.split_waiting_bytes[rank] * gradients
+        level += waiting + memory.split_waiting_bytes[rank] * gradients
+        return level
 
     return held(1) + (kind != Kind.FORWARD) * memory.transient_bytes[rank], held(0)

@@ -11,7 +11,7 @@ from cost_models import schedules
 from cost_models.schedules.live import live_histories, split_histories
 from cost_models.schedules.table import ActionTable, IntArray
 
-__all__ = ["SETTLED", "Live", "live_counts"]
+__all__ = ["ALL_ALIVE", "SETTLED", "Live", "live_counts"]
 
 # Live counts settle once the pipeline is full: more micro-batches than this many times pp change nothing.
 SETTLED = 3

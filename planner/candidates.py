@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +32,9 @@ def costed(search: Search, costs: LayoutCosts, *, evenly: bool = False) -> Itera
     rows = options.positions(lower, upper)
     fitting = options.stage_options(model, costs, rows)
     search.visited(len(costs), len(rows["layout"]))
+    some = np.bincount(fitting["layout"], minlength=len(costs)) > 0
+    if not evenly:
+        fitting = take(fitting, bounds.own_bounds(costs, fitting) < search.cutoff_s)
     bound_s = bounds.option_bounds(model, costs, fitting)
     edges = np.searchsorted(fitting["layout"], np.arange(len(costs) + 1))
     for index in np.argsort(bound_s, kind="stable").tolist():
@@ -40,7 +42,7 @@ def costed(search: Search, costs: LayoutCosts, *, evenly: bool = False) -> Itera
             yield Pipeline(model, costs, index, take(fitting, slice(edges[index], edges[index + 1])))
         elif possible[index]:
             # Windows leave out what is not under the cutoff: no bound of a layout's options says more than that.
-            search.drop("bound" if bound_s[index] < inf else "memory", bound_s=search.cutoff_s)
+            search.drop("bound" if some[index] else "memory", bound_s=search.cutoff_s)
 
 
 def bounded(search: Search, pipeline: Pipeline) -> Candidate | None:

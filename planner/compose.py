@@ -36,13 +36,13 @@ from planner.options import MARGIN, Rows
 from planner.predict import CostModel
 from planner.space import (
     CONTEXT_TYPES,
-    NOT_SEARCHED,
     RANK_ORDERS,
     RECOMPUTE_SETS,
     ZERO_MODES,
     chunk_layers,
     context_type,
     group_size,
+    not_searched,
 )
 
 __all__ = ["TIME_BAND", "document", "time_breakdown"]
@@ -258,5 +258,5 @@ def _assumptions(search: Search) -> tuple[str, ...]:
         f"A plan fits when its predicted memory leaves {MARGIN:.0%} of it to spare.",
         f"Of {search.layouts:,} layouts on promising meshes, {above:,} cannot beat the plan by the gap and {over:,} do "
         "not fit.",
-        f"Not searched: {'; '.join(NOT_SEARCHED)}.",
+        f"Not searched: {'; '.join(not_searched(search.request))}.",
     )

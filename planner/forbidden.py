@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from cost_models import schedules
 from planner import rules
-from planner.request import PlanRequest
+from planner.request import FLEXIBLE, PlanRequest
 from planner.space import CONTEXT_TYPES, SCHEDULES, known_values, schedule_names
 
 __all__ = ["BrokenRule", "broken_rules", "violations"]
@@ -31,7 +31,7 @@ def broken_rules(request: PlanRequest, plan: Mapping[str, int]) -> tuple[BrokenR
     known = known_values(request)
     fewest: list[tuple[str, str]] | None = None
     for layout in _completions(request, plan):
-        broken = violations({**known, **layout})
+        broken = violations(request, {**known, **layout})
         if fewest is None or len(broken) < len(fewest):
             fewest = broken
         if not fewest:
@@ -39,10 +39,13 @@ def broken_rules(request: PlanRequest, plan: Mapping[str, int]) -> tuple[BrokenR
     return tuple(BrokenRule(*each) for each in fewest or ())
 
 
-def violations(values: Mapping[str, int], *ids: str) -> list[tuple[str, str]]:
-    """As `rules.violations`, and what the layout's schedule asks for where these rules have nothing to say."""
+def violations(request: PlanRequest, values: Mapping[str, int], *ids: str) -> list[tuple[str, str]]:
+    """As `rules.violations`, and what the layout's schedule asks for where these rules have nothing to say.
+
+    Groups of as many micro-batches as ranks are a rule of interleaving where the request is not flexible.
+    """
     broken = rules.violations(values, *ids)
-    if SCHEDULES[values["schedule"]] != "interleaved" or values.get("group_size"):
+    if SCHEDULES[values["schedule"]] != "interleaved" or FLEXIBLE in request.schedules:
         broken = [(name, message) for name, message in broken if name != "interleaving-needs-whole-groups"]
     if any(name.startswith("interleaving-") for name, _ in broken):
         return broken

@@ -44,7 +44,7 @@ def explain_infeasible(search: Search) -> InfeasibleError:
         f"that layout: {degrees}, ZeRO-{row['zero_stage']}, layers split evenly, "
         f"{'every layer' if row['recompute'] == FULL else 'nothing'} recomputed; of the stage: {filled}",
         f"with {format_bytes(host_share_bytes(request))} of host memory a GPU, offload does not make it fit either",
-        f"not searched: {'; '.join(space.NOT_SEARCHED)}",
+        f"not searched: {'; '.join(space.not_searched(request))}",
     )
 
 
@@ -77,7 +77,7 @@ def _smallest_pipeline(request: PlanRequest, schedule: str) -> tuple[str, list[s
         "num_microbatches": batch,
         "schedule": SCHEDULES.index(schedule),
     }
-    broken = [message for _, message in violations({**smallest, **others}, *PIPELINE_RULES)]
+    broken = [message for _, message in violations(request, {**smallest, **others}, *PIPELINE_RULES)]
     return ", ".join(f"{name} {value}" for name, value in smallest.items() if name in DEGREES), broken
 
 

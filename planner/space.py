@@ -12,7 +12,7 @@ from cost_models.schedules import interleaved
 from cost_models.specs.cluster import ClusterSpec
 from cost_models.specs.model import ModelSpec
 from planner import rules
-from planner.request import FLEXIBLE, SCHEDULES, PlanRequest
+from planner.request import FLEXIBLE, SCHEDULES, SEARCHED, PlanRequest
 
 __all__ = [
     "CONTEXT_TYPES",
@@ -37,6 +37,7 @@ __all__ = [
     "known_values",
     "layouts",
     "meshes",
+    "not_searched",
     "one_factor_away",
     "schedule_names",
     "take",
@@ -107,6 +108,13 @@ NOT_SEARCHED = (
     "experts with HSDP or with pipeline ranks inside DP",
     "stages that split a repeating group of layers",
 )
+
+
+def not_searched(request: PlanRequest) -> tuple[str, ...]:
+    """What the request leaves out, a phrase each."""
+    if set(request.schedules) <= set(SEARCHED):
+        return NOT_SEARCHED
+    return (*NOT_SEARCHED, "schedules that were not named", "DualPipe with two copies of the parameters")
 
 
 def take(columns: Mapping[str, NDArray[Any]], rows: Any) -> dict[str, NDArray[Any]]:

@@ -126,7 +126,7 @@ def _forbidden(document: PlanDocument, held: PlanRequest, restriction: Restricti
     if broken:
         messages = "; ".join(rule.message for rule in broken)
         return Answer(restriction.text, "forbidden", f"{restriction.text} is not legal: {messages}", rules=broken)
-    unknown = "; ".join(space.NOT_SEARCHED)
+    unknown = "; ".join(space.not_searched(held))
     return Answer(restriction.text, "not_searched", f"{restriction.text} is legal, but not searched are: {unknown}")
 
 

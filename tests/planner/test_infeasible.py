@@ -48,6 +48,8 @@ def test_a_little_too_much_is_told_in_small_units() -> None:
         (1, 4, "interleaved", r"pp 2, vpp 2.*at most gpus \(1\), got 2"),
         (1, 4, "gpipe", r"pp 2, vpp 1.*at most gpus \(1\), got 2"),
         (2, 3, "interleaved", r"multiple of pp \(2\) for interleaved 1F1B, got 3"),
+        (2, 3, "dualpipe-v", r"smallest dualpipe-v pipeline .* micro-batches >= 2 \* ranks; got pp 2, vpp 2"),
+        (1, 4, "zb-h1", r"pp 2, vpp 1.*at most gpus \(1\), got 2"),
     ],
 )
 def test_an_impossible_schedule_gives_its_reason(gpus: int, batch: int, schedule: str, reason: str) -> None:

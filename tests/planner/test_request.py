@@ -172,3 +172,11 @@ def test_constants_of_another_gpu_are_told() -> None:
     told = build_request("llama3-8b", 8, gpu="h800").assumptions
     assert any("No constants are measured on h800-sxm: those of h100-sxm" in sentence for sentence in told)
     assert not any("No constants are measured" in s for s in build_request("llama3-8b", 8, gpu="h100-sxm").assumptions)
+
+
+def test_several_schedules_can_be_asked_for() -> None:
+    """One name, several with commas between, or none for the usual ones; a name given twice counts once."""
+    job = {"model": "llama3-8b", "gpus": 8, "mem": "80GB"}
+    assert build_request(**job).schedules == ("1f1b", "interleaved", "gpipe")
+    assert build_request(**job, schedule="zb-v").schedules == ("zb-v",)
+    assert build_request(**job, schedule="v-half, 1f1b,flexible,1f1b").schedules == ("v-half", "1f1b", "flexible")

@@ -60,6 +60,8 @@ PIPELINE_BUFFERS = 4
 KEPT_LOGIT_BYTES = 4
 # Tokens of a slice that a context-parallel rank holds keys and values of.
 _local_slice = sym.slice_len / sym.cp
+# What is kept of it from there to a weight gradient that waits: the gradient of the logits, in bf16.
+WAITING_LOGIT_BYTES = 2
 # Which offload fraction moves which states.
 OFFLOADED_STATES = {
     "weights": "weights",
@@ -162,6 +164,7 @@ def micro_batch_bytes(
     return {
         **costs,
         **({"layer_kv_bytes": len(parts.layer.layers) * key_value_bytes(model, _local_slice)} if sliced else {}),
+        "layer_scores_bytes": sum((_scores_bytes(block) for block in parts.layer.layers), start=ZERO),
         "layer_workspace_bytes": workspace_bytes(model, recipe),
         "layer_restored_bytes": _restored_bytes(parts.layer),
         "logits_bytes": recipe.loss_bytes_per_logit * (1 + model.mtp_layers) * tokens * sym.padded_vocab / sym.tp,
@@ -184,6 +187,12 @@ def _largest_matrix(unit: Unit) -> Expr:
     return reduce(maximum, dict.fromkeys(operator.parameters for block in unit.layers for operator in block))
 
 
+def _scores_bytes(block: Block) -> Expr:
+    """What a block keeps that no weight gradient needs, and that no gradient of as many bytes replaces: scores."""
+    tensors = (tensor for operator in block for tensor in operator.saved)
+    return sum((tensor.bytes for tensor in tensors if "core_attention" in tensor.freed_by), start=ZERO)
+
+
 def _restored_bytes(unit: Unit) -> Expr:
     """What recomputing brings back of one layer: the most of any kind of layer in the unit."""
     restored = [saved_bytes(block) - recomputed_saved_bytes(block) for block in dict.fromkeys(unit.layers)]
@@ -201,7 +210,7 @@ def stage_bytes(
     dense, expert = stage_parameters(sliced)
     away, states = fractions(offload), _state_bytes(dense, expert, recipe)
     gathered = recipe.parameter_gather_bytes * _gathered_parameters(dense, expert)
-    saved, waiting = _activation_bytes(), _waiting_logits_bytes(recipe) * (sym.has_head if sliced else 1)
+    saved, waiting = _activation_bytes(recipe), _waiting_logits_bytes(recipe) * (sym.has_head if sliced else 1)
     activations = (1 - away["activations"]) * saved
     buffers = PIPELINE_BUFFERS * part["boundary_bytes"] * sym.pipelined
     buffers += sym.kv_gradient_layers * part["layer_kv_bytes"] if sliced else ZERO
@@ -267,23 +276,40 @@ def _largest_unit() -> Expr:
     return maximum(layer, maximum(sym.has_embedding * embedding, sym.has_head * head))
 
 
-def _activation_bytes() -> Expr:
-    """Activations in flight: layers, and what the two ends of the model keep."""
+def _activation_bytes(recipe: FrameworkRecipe) -> Expr:
+    """Activations in flight: layers, and what the two ends of the model keep.
+
+    From the input gradient to the weight gradient a layer keeps its products' inputs and the gradients of their
+    outputs, as much as it kept before (Qi et al. 2024, "Zero Bubble", count 32 of 34 bytes) but for attention scores.
+    What was recomputed for the input gradient is kept, too.
+    """
     part = sym.PARTS
-    saved = (sym.live_layers - sym.live_recompute_layers) * part["layer_saved_bytes"]
-    saved += sym.live_recompute_layers * part["layer_recomputed_saved_bytes"]
-    for unit, live in (("embedding", sym.live_embedding), ("head", sym.live_head)):
-        saved += live * (1 - sym.recompute_ends) * part[f"{unit}_saved_bytes"]
-        saved += live * sym.recompute_ends * part[f"{unit}_recomputed_saved_bytes"]
+    whole, recomputed = part["layer_saved_bytes"], part["layer_recomputed_saved_bytes"]
+    scores = ZERO if recipe.flash_attention else part["layer_scores_bytes"]
+    saved = (sym.live_layers - sym.live_recompute_layers) * whole + sym.live_recompute_layers * recomputed
+    saved += sym.waiting_recompute_layers * maximum(whole - scores - recomputed, 0) - sym.freed_layers * scores
+    ends = (
+        ("embedding", sym.live_embedding, sym.waiting_embedding),
+        ("head", sym.live_head, sym.waiting_head),
+    )
+    for unit, live, waiting in ends:
+        whole, recomputed = part[f"{unit}_saved_bytes"], part[f"{unit}_recomputed_saved_bytes"]
+        saved += live * (1 - sym.recompute_ends) * whole
+        saved += live * sym.recompute_ends * recomputed
+        saved += waiting * sym.recompute_ends * (whole - recomputed)
     return saved
 
 
 def _waiting_logits_bytes(recipe: FrameworkRecipe) -> Expr:
-    """What the loss keeps of the micro-batches that wait for their backward (GPipe), beside the one at work."""
+    """What the loss keeps of the micro-batches that wait for their backward (GPipe), beside the one at work.
+
+    And of those that wait for weight gradients only.
+    """
     if not recipe.loss_bytes_per_logit:
         return ZERO
-    kept = min(1, KEPT_LOGIT_BYTES / recipe.loss_bytes_per_logit)
-    return kept * sym.PARTS["logits_bytes"] * maximum(sym.live_head - 1, 0)
+    kept, waiting = (min(1, size / recipe.loss_bytes_per_logit) for size in (KEPT_LOGIT_BYTES, WAITING_LOGIT_BYTES))
+    whole = kept * sym.PARTS["logits_bytes"] * maximum(sym.live_head - sym.waiting_head - 1, 0)
+    return whole + waiting * sym.PARTS["logits_bytes"] * sym.waiting_head
 
 
 def _backward_bytes(recipe: FrameworkRecipe) -> Expr:

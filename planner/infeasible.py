@@ -8,9 +8,10 @@ from numpy.typing import NDArray
 
 from cost_models.schedules import SLICED
 from cost_models.specs.units import format_bytes
-from planner import rules, space
+from planner import space
 from planner.document import MEMORY_CAUSES
 from planner.errors import InfeasibleError
+from planner.forbidden import violations
 from planner.incumbent import Search
 from planner.layout_costs import LayoutCosts
 from planner.offload import host_share_bytes
@@ -18,7 +19,7 @@ from planner.options import FULL, MARGIN, searched_sets, stage_rows, with_recomp
 from planner.predict import CostModel
 from planner.request import PlanRequest
 from planner.slices import SLICES_NEED
-from planner.space import SCHEDULES, ZERO_MODES, Columns, take, units
+from planner.space import ONE_CHUNK, SCHEDULES, ZERO_MODES, Columns, schedule_names, take, units
 
 __all__ = ["explain_infeasible", "nearest"]
 
@@ -51,8 +52,25 @@ def explain_infeasible(search: Search) -> InfeasibleError:
 
 
 def _nothing_legal(request: PlanRequest) -> InfeasibleError:
-    """The error that tells which rules the smallest pipeline of the schedule asked for breaks; any job can run 1f1b."""
-    chunks = 2 if request.schedule in ("interleaved", "breadth-first") else 1
+    """The error that tells which rules the smallest pipelines of the schedules break; any job can run 1f1b."""
+    names = schedule_names(request)
+    smallest = [(name, *_smallest_pipeline(request, name)) for name in names]
+    gpus = f"{request.cluster.gpus:,} GPU{'s' * (request.cluster.gpus != 1)}"
+    schedules = "schedule" if len(names) == 1 else "schedules"
+    return InfeasibleError(
+        f"no layout of {gpus} is legal for the {', '.join(request.schedules)} {schedules}",
+        *(
+            f"the smallest {name} pipeline is {degrees}: {told}"
+            for name, degrees, broken in smallest
+            for told in broken
+        ),
+        *((SLICES_NEED,) if space.is_sliced(request) else ()),
+    )
+
+
+def _smallest_pipeline(request: PlanRequest, schedule: str) -> tuple[str, list[str]]:
+    """The degrees of the smallest pipeline of a schedule, and what the rules that it breaks say."""
+    chunks = 1 if schedule in (*ONE_CHUNK, *SLICED) else 2
     smallest = {"tp": 1, "cp": 1, "pp": 2, "vpp": chunks, "dp": 1}
     batch = request.workload.global_batch
     others = {
@@ -61,16 +79,10 @@ def _nothing_legal(request: PlanRequest) -> InfeasibleError:
         "global_batch": batch,
         "micro_batch_size": 1,
         "num_microbatches": batch,
-        "schedule": SCHEDULES.index(request.schedule or "1f1b"),
+        "schedule": SCHEDULES.index(schedule),
     }
-    broken = [message for _, message in rules.violations({**smallest, **others}, *PIPELINE_RULES)]
-    degrees = ", ".join(f"{name} {value}" for name, value in smallest.items() if name in DEGREES)
-    gpus = f"{request.cluster.gpus:,} GPU{'s' * (request.cluster.gpus != 1)}"
-    return InfeasibleError(
-        f"no layout of {gpus} is legal for the {request.schedule} schedule",
-        *(f"its smallest pipeline is {degrees}: {message}" for message in broken),
-        *((SLICES_NEED,) if request.schedule in SLICED else ()),
-    )
+    broken = [message for _, message in violations(request, {**smallest, **others}, *PIPELINE_RULES)]
+    return ", ".join(f"{name} {value}" for name, value in smallest.items() if name in DEGREES), broken
 
 
 def _least_demanding(layouts: Columns) -> NDArray[np.bool_]:

@@ -15,7 +15,8 @@ from cost_models.schedules.simulate import simulate
 from cost_models.schedules.table import ActionTable
 from cost_models.schedules.times import StageTimes
 from planner.layout_costs import LayoutCosts
-from planner.options import Rows, chunk_rows, cut_of
+from planner.live import cut_of
+from planner.options import Rows, chunk_rows
 from planner.predict import ATTENTION_OUTPUTS, MICRO_BATCH_OUTPUTS, CostModel
 from planner.space import SCHEDULES, take, units
 from solver.assignment import AssignmentProblem, Path
@@ -58,7 +59,7 @@ class Pipeline:
 
     @property
     def _cut(self) -> dict[str, int]:
-        return cut_of(self.schedule, self.layout["slices"], self.layout["group_size"])
+        return cut_of(self.schedule, self.layout["group_size"], self.layout["slices"])
 
     @cached_property
     def hop_s(self) -> Array:

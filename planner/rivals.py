@@ -26,13 +26,13 @@ def rivals(search: Search) -> tuple[str, ...]:
     None where the search knew the usual schedules only, or was cut short.
     """
     request, best = search.request, search.best
-    if best is None or search.limit_reached or request.schedule is not None or not space.is_sliced(request):
+    if best is None or search.limit_reached or len(request.schedules) == 1 or not space.is_sliced(request):
         return ()
     if space.deepest(request) < 2:
         return ()
     pipelined = best.pipeline.layout["pp"] > 1
-    others = [name for name in space.searched_schedules(request) if not (pipelined and name == best.pipeline.schedule)]
-    return tuple(_sentence(request.replaced(schedule=name, least_pp=2), best) for name in others)
+    others = [name for name in space.schedule_names(request) if not (pipelined and name == best.pipeline.schedule)]
+    return tuple(_sentence(request.replaced(schedules=(name,), least_pp=2), best) for name in others)
 
 
 def _sentence(held: PlanRequest, best: Candidate) -> str:
@@ -40,12 +40,12 @@ def _sentence(held: PlanRequest, best: Candidate) -> str:
     search = _searched(held.replaced(gap=RIVAL_GAP, time_limit_s=None))
     here = _on_mesh(held, best)
     if search.best is None:
-        return f"Not {held.schedule}: {_shortage(held)}{here}."
+        return f"Not {held.schedules[0]}: {_shortage(held)}{here}."
     rival = search.best
     degrees = ", ".join(f"{name.upper()} {rival.pipeline.layout[name]}" for name in MESH)
     longer_s = rival.objective_s - best.objective_s
     longer = f"{duration(longer_s)} or {percent(longer_s / best.objective_s)} longer than the plan"
-    return f"Not {held.schedule}: its best pipeline found, {degrees}, takes {longer}{here}."
+    return f"Not {held.schedules[0]}: its best pipeline found, {degrees}, takes {longer}{here}."
 
 
 def _searched(request: PlanRequest) -> Search:

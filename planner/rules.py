@@ -10,9 +10,26 @@ from typing import Any, Literal
 
 import numpy as np
 
-from planner.request import SCHEDULES
+__all__ = ["FLEXIBLE", "RULES", "SCHEDULES", "Rule", "expressible", "legal", "violations"]
 
-__all__ = ["RULES", "Rule", "expressible", "legal", "violations"]
+SCHEDULES = (
+    "1f1b",
+    "interleaved",
+    "gpipe",
+    "breadth-first",
+    "zb-h1",
+    "zb-h2",
+    "zb-v",
+    "v-half",
+    "v-min",
+    "dualpipe-v",
+    "terapipe",
+    "seq1f1b",
+    "slimpipe",
+)
+"""Pipeline schedules that layouts can have."""
+FLEXIBLE = "flexible"
+"""Interleaving with groups of any size, and with fewer micro-batches than ranks, where it is asked for by this name."""
 
 Values = Mapping[str, Any]
 
@@ -26,6 +43,10 @@ class Rule:
     launcher: str
     holds: Callable[[Values], Any]
     message: Callable[[Values], str]
+
+
+# What torch.distributed.pipelining has.
+TORCH = ("1f1b", "interleaved", "gpipe", "breadth-first", "zb-h1", "zb-v", "dualpipe-v")
 
 
 def nearest_divisors(value: int, of: int) -> str:
@@ -215,8 +236,8 @@ RULES: tuple[Rule, ...] = (
     # torch.distributed.pipelining), DeepSpeed 0.19, nanotron of April 2026, MaxText 0.2.5 (circular pipelines).
     _runs("megatron", "1f1b", "interleaved"),
     _runs("bridge", "1f1b", "interleaved"),
-    _runs("torchtitan", "1f1b", "interleaved", "gpipe", "breadth-first"),
-    _runs("automodel", "1f1b", "interleaved", "gpipe", "breadth-first"),
+    _runs("torchtitan", *TORCH),
+    _runs("automodel", *TORCH),
     _runs("deepspeed", "1f1b"),
     _runs("nanotron", "1f1b", "gpipe"),
     _runs("maxtext", "gpipe", "breadth-first"),

@@ -16,7 +16,7 @@ from cost_models.schedules.simulate import simulate
 from cost_models.schedules.times import StageTimes
 from planner.evaluate.runs import Run
 from planner.layout_costs import LayoutCosts
-from planner.options import SETTLED
+from planner.live import SETTLED
 from planner.predict import MICRO_BATCH_OUTPUTS, CostModel, constants
 from planner.request import PlanRequest
 from planner.space import with_strides

@@ -158,8 +158,8 @@ def test_nearest_divisors_stand_on_both_sides(value: int, of: int, near: str) ->
     [
         ("megatron", {"1f1b", "interleaved"}),
         ("bridge", {"1f1b", "interleaved"}),
-        ("torchtitan", {"1f1b", "interleaved", "gpipe", "breadth-first"}),
-        ("automodel", {"1f1b", "interleaved", "gpipe", "breadth-first"}),
+        ("torchtitan", {"1f1b", "interleaved", "gpipe", "breadth-first", "zb-h1", "zb-v", "dualpipe-v"}),
+        ("automodel", {"1f1b", "interleaved", "gpipe", "breadth-first", "zb-h1", "zb-v", "dualpipe-v"}),
         ("deepspeed", {"1f1b"}),
         ("nanotron", {"1f1b", "gpipe"}),
         ("maxtext", {"gpipe", "breadth-first"}),

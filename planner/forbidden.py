@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from cost_models import schedules
 from planner import rules
+from planner.live import cut_of
 from planner.request import PlanRequest
 from planner.rules import FLEXIBLE
 from planner.space import CONTEXT_TYPES, SCHEDULES, known_values, schedule_names
@@ -73,7 +74,7 @@ def _completions(request: PlanRequest, plan: Mapping[str, int]) -> Iterator[dict
                 "dp_shard": fixed.get("dp_shard", max(dp // replicas, 1)),
                 "micro_batch_size": size,
                 "num_microbatches": count,
-                "slices": 1,
+                "slices": _slices(layout),
             }
 
 
@@ -106,10 +107,17 @@ def _context(request: PlanRequest, cp: int) -> dict[str, int]:
     return {"cp_heads": heads, "cp_ring": int(kind in ("ring", "hierarchical"))}
 
 
+def _slices(layout: Mapping[str, int]) -> int:
+    """The fewest slices of a schedule that cuts sequences: as many as ranks, that take turns with them."""
+    return max(layout["pp"], 2) if SCHEDULES[layout["schedule"]] in schedules.SLICED else 1
+
+
 def _schedule_breaks(layout: Mapping[str, int]) -> list[tuple[str, str]]:
     """What the schedule itself asks for, where the rules have nothing to say."""
     name = SCHEDULES[layout["schedule"]]
-    chosen = schedules.schedule(name, group_size=layout.get("group_size") or None)
+    chosen = schedules.schedule(
+        name, **cut_of(name, layout.get("group_size", 0), layout.get("slices", _slices(layout)))
+    )
     pp, vpp, count = (layout[field] for field in ("pp", "vpp", "num_microbatches"))
     if bool(chosen.legal(pp, vpp, count)):
         return []

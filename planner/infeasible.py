@@ -89,8 +89,10 @@ def _least_demanding(layouts: Columns) -> NDArray[np.bool_]:
     """Layouts among which the least demanding one is: other schedules and larger micro-batches only keep more."""
     smallest = layouts["micro_batch_size"] == 1
     plain = np.isin(layouts["schedule"], [SCHEDULES.index(name) for name in KEEP_LEAST])
-    chosen = smallest & plain
-    return chosen if chosen.any() else np.ones_like(smallest)
+    for chosen in (smallest & plain, smallest):
+        if chosen.any():
+            return np.asarray(chosen)
+    return np.ones_like(smallest)
 
 
 def nearest(model: CostModel, layouts: Columns) -> tuple[dict[str, int], dict[str, float]]:

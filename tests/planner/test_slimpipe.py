@@ -158,7 +158,9 @@ def test_rivals_are_told_of_the_mesh_of_the_plan() -> None:
     told = {each.split()[1].rstrip(":"): each for each in rivals.rivals(found)}
     assert "slimpipe" not in told
     assert set(told) == set(SCHEDULES) - {"slimpipe"}
-    assert all("longer than the plan" in each or "too much on stage" in each for each in told.values())
+    assert all(
+        "longer than the plan" in each or "too much on stage" in each or "legal" in each for each in told.values()
+    )
 
 
 @lru_cache

@@ -127,8 +127,8 @@ def _stage(
         ),
         layers=int(sizes.sum()),
         # Where pipeline ranks share out the ends, the first and the last lead.
-        has_embedding=bool(chosen["has_embedding"][rank] and rank == 0),
-        has_head=bool(chosen["has_head"][rank] and rank == len(chosen["position"]) - 1),
+        has_embedding=rank == 0,
+        has_head=bool(chosen["head_rank"][rank]),
         zero_stage=int(ZERO_MODES["zero_stage"][zero]),
         reshard_after_forward=bool(ZERO_MODES["reshard"][zero]),
         recompute=_recompute(model, chosen, rank),

@@ -321,7 +321,7 @@ def _chunk_seconds(model: CostModel, costs: LayoutCosts, candidates: Rows) -> Ro
     rows = take(candidates, several)
     last = rows["vpp"] - 1
     columns: Rows = {}
-    for kind, chunk in (("first", 0 * last), ("plain", np.where(rows["has_head"] > 0, last - 1, 1)), ("last", last)):
+    for kind, chunk in (("first", 0 * last), ("plain", np.where(rows["head_rank"] > 0, last - 1, 1)), ("last", last)):
         seconds = model.stages(costs, chunk_rows(rows, chunk), "chunk") if len(several) else {}
         for name in MICRO_BATCH_OUTPUTS:
             column = candidates[name].copy()

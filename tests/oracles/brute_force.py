@@ -196,7 +196,7 @@ class BruteForce:
         """Shares of the embedding and the head that a stage holds."""
         if layout["spread"]:
             return 1 / layout["pp"], 1 / layout["pp"]
-        return int(position == 0), int(position == layout["pp"] - 1)
+        return int(position == 0), int(position == head_rank(layout))
 
     def _timed(self, layout: Row, rows: list[Row], position: int) -> Stages:
         sizes = chunk_sizes(rows[0]["layers"], layout["vpp"], position == head_rank(layout))

@@ -12,7 +12,7 @@ from planner.predict import CostModel, unit_seconds
 from planner.space import OFFLOADS, ZERO_MODES, head_position, take
 from solver.pareto import front
 
-__all__ = ["LayoutCosts"]
+__all__ = ["WAITING", "LayoutCosts"]
 
 Array = NDArray[np.float64]
 # What else the costs of a micro-batch depend on.

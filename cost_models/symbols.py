@@ -94,14 +94,6 @@ has_embedding = _flag("has_embedding", "holds the token embedding")
 has_head = _flag("has_head", "holds the final norm, the head and the loss")
 live_layers = _count("live_layers", "layers", "layer activations alive at the peak, all micro-batches in flight")
 live_recompute_layers = _count("live_recompute_layers", "layers", "those of live_layers that recompute the set")
-freed_layers = _count(
-    "freed_layers",
-    "layers",
-    "those of live_layers, not recomputed, that lack weight gradients only while most others are alive",
-)
-waiting_recompute_layers = _count(
-    "waiting_recompute_layers", "layers", "those of live_recompute_layers that lack weight gradients only, at the most"
-)
 live_embedding = _count("live_embedding", "micro-batches", "micro-batches whose embedding output is alive")
 live_head = _count("live_head", "micro-batches", "micro-batches whose head activations are alive")
 waiting_embedding = _count(
@@ -150,7 +142,6 @@ for _unit in HELD:
     _part(f"{_unit}_saved_bytes", "bytes", f"kept by the {_unit} of one micro-batch, nothing recomputed")
     _part(f"{_unit}_recomputed_saved_bytes", "bytes", f"kept by the {_unit} when it recomputes the set")
 _part("shared_parameters", "elements", "parameters that embedding and head share on one tensor-parallel rank")
-_part("layer_scores_bytes", "bytes", "attention scores that a layer keeps for its input gradient alone")
 _part("layer_restored_bytes", "bytes", "what recomputing brings back of a layer")
 _part("layer_workspace_bytes", "bytes", "what the backward through a layer needs beside what is kept")
 _part("largest_matrix", "elements", "parameters of the largest dense operator of a layer on one rank")

@@ -297,14 +297,14 @@ def _even_stage(model: CostModel, layouts: Mapping[str, NDArray[Any]]) -> dict[s
     rows = stage_rows(layouts, {"layout": np.arange(count), "position": p - 1, "layers": layers})
     # Chunks are even, rounded down, so that no split can keep less. The last rank keeps least alive; where weight
     # gradients wait, each count is the least of all ranks.
-    least = {name: rows[COLUMNS[name]] for name in ("total", "busy", "waiting") if name in counted(layouts)}
+    least = {name: rows[COLUMNS[name]] for name in ("total", "waiting") if name in counted(layouts)}
     if len(least) > 1:
         for mine, live in by_schedule(layouts, rows["layout"]):
             for name, column in least.items():
                 column[mine] = live.least[name]
     alone = (p == 1).astype(np.int64)
     ends = ("has_embedding", "has_head", "live_embedding", "live_head", "waiting_embedding", "waiting_head")
-    wide = ("live_wide", "busy_wide", "waiting_wide")
+    wide = ("live_wide", "waiting_wide")
     return {
         **rows,
         **{name: rows[name] * alone for name in ends if name in rows},

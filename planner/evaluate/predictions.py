@@ -139,23 +139,21 @@ def _settled(schedule: str, pp: int, micro_batches: int) -> int:
     return micro_batches if schedule in ALL_ALIVE else min(micro_batches, SETTLED * pp)
 
 
-def _waiting(run: Run, recomputed: Array, in_last: NDArray[np.int64]) -> Rows:
-    """Columns of the head, `in_last` micro-batches of which are alive, and of what lacks weight gradients only.
+def _alive(run: Run, recomputed: Array, again: Array, in_last: NDArray[np.int64]) -> Rows:
+    """Columns of what is alive of recomputed layers and of the ends: `again` and `in_last` where no backward is split.
 
-    `planner.options` tells what these count.
+    What lacks weight gradients only is not recomputed again.
     """
     pp, vpp = run.groups.shape
     ends = np.arange(pp)
     if run.schedule not in schedules.SPLIT:
         nothing = {name: np.zeros(pp) for name in WAITING}
-        return {**nothing, "live_head": np.where(ends == pp - 1, in_last, 0)}
+        return {**nothing, "live_recompute_layers": again, "live_head": np.where(ends == pp - 1, in_last, 0)}
     table = schedules.actions(run.schedule, pp, vpp, _settled(run.schedule, pp, run.layout["num_microbatches"]))
     busy, waiting = split_histories(table)
-    again, kept = recomputed[:, None], (run.groups - recomputed)[:, None]
-    alive, head = busy + waiting, waiting[:, :, -1].max(-1)
+    head = waiting[:, :, -1].max(-1)
     return {
-        "waiting_recompute_layers": (waiting * again).sum(-1).max(-1),
-        "freed_layers": (alive * kept).sum(-1).max(-1) - (busy * kept).sum(-1).max(-1),
+        "live_recompute_layers": again - (waiting * recomputed[:, None]).sum(-1).max(-1),
         "live_head": np.where(ends == pp - 1, busy[:, :, -1].max(-1) + head, 0),
         "waiting_embedding": np.where(ends == 0, waiting[:, :, 0].max(-1), 0),
         "waiting_head": np.where(ends == pp - 1, head, 0),
@@ -180,11 +178,10 @@ def _stage_rows(runs: list[Run], chosen: NDArray[np.int64]) -> Rows:
                 "layers": run.groups.sum(-1),
                 "recompute_layers": recomputed.sum(-1),
                 "live_layers": (most * run.groups).sum(-1),
-                "live_recompute_layers": (most * recomputed).sum(-1),
                 "has_embedding": (ends == 0).astype(np.int64),
                 "has_head": (ends == pp - 1).astype(np.int64),
                 "live_embedding": np.where(ends == 0, live[:, :, 0].max(-1), 0),
-                **_waiting(run, recomputed, live[:, :, -1].max(-1)),
+                **_alive(run, recomputed, (most * recomputed).sum(-1), live[:, :, -1].max(-1)),
             }
         )
     return _joined(parts)

@@ -154,7 +154,8 @@ class BruteForce:
         total, in_wide = _most(alive, every), _most(alive, wide)
         narrow_count = min(count, base)
         wider = min(count, base + 1) - narrow_count
-        not_busy, not_busy_in_wide = total - _most(busy, every), in_wide - _most(busy, wide)
+        # What waits for its weight gradient alone was recomputed for the input gradient, and is kept.
+        again, again_in_wide = total - _most(waiting, every), in_wide - _most(waiting, wide)
         has_embedding, has_head = int(position == 0), int(position == head_rank(layout))
         last_waiting = max(live[-1] for live in waiting)
         return {
@@ -168,9 +169,7 @@ class BruteForce:
             "has_embedding": has_embedding,
             "has_head": has_head,
             "live_layers": total * base + in_wide,
-            "live_recompute_layers": total * narrow_count + in_wide * wider,
-            "waiting_recompute_layers": _most(waiting, every) * narrow_count + _most(waiting, wide) * wider,
-            "freed_layers": not_busy * (base - narrow_count) + not_busy_in_wide * (1 - wider),
+            "live_recompute_layers": again * narrow_count + again_in_wide * wider,
             "live_embedding": has_embedding * max(live[0] for live in alive),
             "live_head": has_head * (max(live[-1] for live in busy) + last_waiting),
             "waiting_embedding": has_embedding * max(live[0] for live in waiting),

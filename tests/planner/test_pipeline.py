@@ -45,7 +45,7 @@ ANY = [
     Space(2, 6, 4, 0.5, schedule="interleaved", changes=LATENT + LEADING_DENSE + NO_OVERLAP),
     Space(3, 7, 3, 0.3, gpus_per_node=1, changes=ODD_HEADS + EVERY_SECOND_HAS_EXPERTS),
     Space(4, 4, 1, 0.3, seq_len="16k", changes=SLOW_NETWORK + WINDOWS),
-    Space(3, 6, 6, 0.2, schedule="zb-h1,zb-h2", changes=ODD_HEADS + UNFUSED),
+    Space(3, 6, 6, 0.5, schedule="zb-h1,zb-h2", changes=ODD_HEADS + UNFUSED),
     Space(3, 7, 6, 0.3, schedule="zb-v,v-half,v-min", gpus_per_node=1, changes=ODD_HEADS + WIDE_ENDS + SLOW_NETWORK),
     Space(3, 6, 6, 0.3, schedule="dualpipe-v,flexible,breadth-first", changes=ODD_HEADS + LEADING_DENSE + NO_OVERLAP),
 ]

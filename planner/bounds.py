@@ -107,9 +107,11 @@ def span_bounds(model: CostModel, layouts: Mapping[str, NDArray[Any]], unit_s: M
     shared = 1.0 - kept**p
     # A rank's first chunk can be a layer short of its even share of the rank's layers.
     short = (p - 1.0) * (v - 1.0) / v * unit_s["layer"] * share
-    # Forwards are the same share of all layers, but not of the ends: those of rank 0 count by its weight alone.
-    at_first = unit_s["embedding"] + np.where(head_position(layouts) == 0, unit_s["head"], 0.0)
-    weighed = np.where(_is_split(layouts), total - (1.0 - kept ** (p - 1.0)) * at_first, total)
+    weighed, split = total, _is_split(layouts)
+    if np.any(split):
+        # Forwards are the same share of all layers, but not of the ends: those of rank 0 count by its weight alone.
+        at_first = unit_s["embedding"] + np.where(head_position(layouts) == 0, unit_s["head"], 0.0)
+        weighed = np.where(split, total - (1.0 - kept ** (p - 1.0)) * at_first, total)
     return np.asarray(np.maximum(share * weighed / (v * shared) - short, m * total / p))
 
 

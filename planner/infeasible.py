@@ -22,6 +22,7 @@ from planner.space import ONE_CHUNK, SCHEDULES, ZERO_MODES, Columns, schedule_na
 __all__ = ["explain_infeasible", "nearest"]
 
 LARGEST_CAUSES = 4
+FRUGAL = ("1f1b", "v-half", "v-min")
 DEGREES = ("tp", "pp", "vpp", "dp", "micro_batch_size")
 PIPELINE_RULES = ("degrees-multiply", "stages-have-layers", "batch-divides", "interleaving-needs-whole-groups")
 
@@ -82,9 +83,9 @@ def _smallest_pipeline(request: PlanRequest, schedule: str) -> tuple[str, list[s
 
 
 def _least_demanding(layouts: Columns) -> NDArray[np.bool_]:
-    """Layouts among which the least demanding one is: interleaving, GPipe and larger micro-batches only keep more."""
+    """Layouts among which the least demanding one is: larger micro-batches and most other schedules only keep more."""
     smallest = layouts["micro_batch_size"] == 1
-    plain = layouts["schedule"] == SCHEDULES.index("1f1b")
+    plain = np.isin(layouts["schedule"], [SCHEDULES.index(name) for name in FRUGAL])
     chosen = smallest & plain
     return chosen if chosen.any() else np.ones_like(smallest)
 

@@ -164,7 +164,6 @@ def micro_batch_bytes(
     return {
         **costs,
         **({"layer_kv_bytes": len(parts.layer.layers) * key_value_bytes(model, _local_slice)} if sliced else {}),
-        "layer_scores_bytes": sum((_scores_bytes(block) for block in parts.layer.layers), start=ZERO),
         "layer_workspace_bytes": workspace_bytes(model, recipe),
         "layer_restored_bytes": _restored_bytes(parts.layer),
         "logits_bytes": recipe.loss_bytes_per_logit * (1 + model.mtp_layers) * tokens * sym.padded_vocab / sym.tp,
@@ -187,12 +186,6 @@ def _largest_matrix(unit: Unit) -> Expr:
     return reduce(maximum, dict.fromkeys(operator.parameters for block in unit.layers for operator in block))
 
 
-def _scores_bytes(block: Block) -> Expr:
-    """What a block keeps that no weight gradient needs, and that no gradient of as many bytes replaces: scores."""
-    tensors = (tensor for operator in block for tensor in operator.saved)
-    return sum((tensor.bytes for tensor in tensors if "core_attention" in tensor.freed_by), start=ZERO)
-
-
 def _restored_bytes(unit: Unit) -> Expr:
     """What recomputing brings back of one layer: the most of any kind of layer in the unit."""
     restored = [saved_bytes(block) - recomputed_saved_bytes(block) for block in dict.fromkeys(unit.layers)]
@@ -210,7 +203,7 @@ def stage_bytes(
     dense, expert = stage_parameters(sliced)
     away, states = fractions(offload), _state_bytes(dense, expert, recipe)
     gathered = recipe.parameter_gather_bytes * _gathered_parameters(dense, expert)
-    saved, waiting = _activation_bytes(recipe), _waiting_logits_bytes(recipe) * (sym.has_head if sliced else 1)
+    saved, waiting = _activation_bytes(), _waiting_logits_bytes(recipe) * (sym.has_head if sliced else 1)
     activations = (1 - away["activations"]) * saved
     buffers = PIPELINE_BUFFERS * part["boundary_bytes"] * sym.pipelined
     buffers += sym.kv_gradient_layers * part["layer_kv_bytes"] if sliced else ZERO
@@ -276,18 +269,15 @@ def _largest_unit() -> Expr:
     return maximum(layer, maximum(sym.has_embedding * embedding, sym.has_head * head))
 
 
-def _activation_bytes(recipe: FrameworkRecipe) -> Expr:
+def _activation_bytes() -> Expr:
     """Activations in flight: layers, and what the two ends of the model keep.
 
-    From the input gradient to the weight gradient a layer keeps its products' inputs and the gradients of their
-    outputs, as much as it kept before (Qi et al. 2024, "Zero Bubble", count 32 of 34 bytes) but for attention scores.
-    What was recomputed for the input gradient is kept, too.
+    From its input gradient to its weight gradient a layer keeps the inputs of its products and the gradients of their
+    outputs: as much as it kept before, nothing recomputed (Qi et al. 2024, "Zero Bubble", count 32 of 34 bytes).
     """
     part = sym.PARTS
-    whole, recomputed = part["layer_saved_bytes"], part["layer_recomputed_saved_bytes"]
-    scores = ZERO if recipe.flash_attention else part["layer_scores_bytes"]
-    saved = (sym.live_layers - sym.live_recompute_layers) * whole + sym.live_recompute_layers * recomputed
-    saved += sym.waiting_recompute_layers * maximum(whole - scores - recomputed, 0) - sym.freed_layers * scores
+    saved = (sym.live_layers - sym.live_recompute_layers) * part["layer_saved_bytes"]
+    saved += sym.live_recompute_layers * part["layer_recomputed_saved_bytes"]
     ends = (
         ("embedding", sym.live_embedding, sym.waiting_embedding),
         ("head", sym.live_head, sym.waiting_head),

@@ -97,14 +97,6 @@ has_embedding = _flag("has_embedding", "holds the token embedding, or its share 
 has_head = _flag("has_head", "holds the final norm, the head and the loss, or its share of them")
 live_layers = _count("live_layers", "layers", "layer activations alive at the peak, all micro-batches in flight")
 live_recompute_layers = _count("live_recompute_layers", "layers", "those of live_layers that recompute the set")
-freed_layers = _count(
-    "freed_layers",
-    "layers",
-    "those of live_layers, not recomputed, that lack weight gradients only while most others are alive",
-)
-waiting_recompute_layers = _count(
-    "waiting_recompute_layers", "layers", "those of live_recompute_layers that lack weight gradients only, at the most"
-)
 live_embedding = _count("live_embedding", "micro-batches", "micro-batches whose embedding output is alive")
 live_head = _count("live_head", "micro-batches", "micro-batches whose head activations are alive")
 kv_gradient_layers = _count("kv_gradient_layers", "layers", "slices of layers whose keys and values await gradients")
@@ -158,7 +150,6 @@ for _unit in HELD:
     _part(f"{_unit}_saved_bytes", "bytes", f"kept by the {_unit} of one micro-batch, nothing recomputed")
     _part(f"{_unit}_recomputed_saved_bytes", "bytes", f"kept by the {_unit} when it recomputes the set")
 _part("shared_parameters", "elements", "parameters that embedding and head share on one tensor-parallel rank")
-_part("layer_scores_bytes", "bytes", "attention scores that a layer keeps for its input gradient alone")
 _part("layer_restored_bytes", "bytes", "what recomputing brings back of a layer")
 _part("layer_workspace_bytes", "bytes", "what the backward through a layer needs beside what is kept")
 _part("layer_kv_bytes", "bytes", "keys and values of one slice in a layer")

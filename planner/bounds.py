@@ -112,9 +112,11 @@ def span_bounds(model: CostModel, layouts: Mapping[str, NDArray[Any]], unit_s: M
     # A rank's first chunk can be a layer short of its even share of the rank's layers, and lacks its share of the head.
     of_head = layouts["spread"] * unit_s["head"] / (p * v)
     short = (p - 1.0) / n * ((v - 1.0) / v * unit_s["layer"] * share + of_head)
-    # Forwards are the same share of all layers, but not of the ends: those of rank 0 count by its weight alone.
-    at_first = unit_s["embedding"] + np.where(head_position(layouts) == 0, unit_s["head"], 0.0)
-    weighed = np.where(_is_split(layouts), total - (1.0 - kept ** (p - 1.0)) * at_first, total)
+    weighed, split = total, _is_split(layouts)
+    if np.any(split):
+        # Forwards are the same share of all layers, but not of the ends: those of rank 0 count by its weight alone.
+        at_first = unit_s["embedding"] + np.where(head_position(layouts) == 0, unit_s["head"], 0.0)
+        weighed = np.where(split, total - (1.0 - kept ** (p - 1.0)) * at_first, total)
     # The first slice passes sooner than the others where attention grows: what it skips is not known here.
     even = (n == 1.0) | (layouts["spread"] > 0)
     ways = np.where(even, share * weighed / (turns * shared) - short, 0.0)
@@ -318,14 +320,14 @@ def _even_stage(model: CostModel, layouts: Mapping[str, NDArray[Any]]) -> dict[s
     rows = stage_rows(layouts, {"layout": np.arange(count), "position": p - 1, "layers": layers})
     # Chunks are even, rounded down, so that no split can keep less. The last rank keeps least alive; where weight
     # gradients wait, each count is the least of all ranks.
-    least = {name: rows[COLUMNS[name]] for name in ("total", "busy", "waiting") if name in counted(layouts)}
+    least = {name: rows[COLUMNS[name]] for name in ("total", "waiting") if name in counted(layouts)}
     if len(least) > 1:
         for mine, live in by_schedule(layouts, rows["layout"]):
             for name, column in least.items():
                 column[mine] = live.least[name]
     alone = (p == 1).astype(np.int64)
     ends = ("has_embedding", "has_head", "live_embedding", "live_head", "waiting_embedding", "waiting_head")
-    wide = ("live_wide", "busy_wide", "waiting_wide")
+    wide = ("live_wide", "waiting_wide")
     return {
         **rows,
         **{name: rows[name] * alone for name in ends if name in rows},

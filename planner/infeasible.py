@@ -24,7 +24,7 @@ from planner.space import ONE_CHUNK, SCHEDULES, ZERO_MODES, Columns, schedule_na
 __all__ = ["explain_infeasible", "nearest"]
 
 LARGEST_CAUSES = 4
-KEEP_LEAST = ("1f1b", "seq1f1b", "slimpipe")
+FRUGAL = ("1f1b", "v-half", "v-min", "seq1f1b", "slimpipe")
 DEGREES = ("tp", "pp", "vpp", "dp", "micro_batch_size")
 PIPELINE_RULES = ("degrees-multiply", "stages-have-layers", "batch-divides", "interleaving-needs-whole-groups")
 
@@ -86,9 +86,9 @@ def _smallest_pipeline(request: PlanRequest, schedule: str) -> tuple[str, list[s
 
 
 def _least_demanding(layouts: Columns) -> NDArray[np.bool_]:
-    """Layouts among which the least demanding one is: other schedules and larger micro-batches only keep more."""
+    """Layouts among which the least demanding one is: larger micro-batches and most other schedules only keep more."""
     smallest = layouts["micro_batch_size"] == 1
-    plain = np.isin(layouts["schedule"], [SCHEDULES.index(name) for name in KEEP_LEAST])
+    plain = np.isin(layouts["schedule"], [SCHEDULES.index(name) for name in FRUGAL])
     for chosen in (smallest & plain, smallest):
         if chosen.any():
             return np.asarray(chosen)

@@ -12,12 +12,12 @@ from planner.predict import CostModel, unit_seconds
 from planner.space import OFFLOADS, ZERO_MODES, head_position, take
 from solver.pareto import front
 
-__all__ = ["LayoutCosts"]
+__all__ = ["WAITING", "LayoutCosts"]
 
 Array = NDArray[np.float64]
 # What else the costs of a micro-batch depend on.
 BESIDE_CONTEXT_FORM = ("tp", "sequence_parallel", "cp", "ep", "etp", "micro_batch_size", "slices")
-WAITING = ("freed_layers", "waiting_recompute_layers", "waiting_embedding", "waiting_head")
+WAITING = ("waiting_embedding", "waiting_head")
 GROUPS = ("tp", "cp", "ep", "pp", "dp_shard", "dp_replicate", "world")
 
 

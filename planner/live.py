@@ -28,16 +28,14 @@ class Live:
 
     `total[p]` counts all chunks together; `wide[p, r]` those of the chunks that are a layer wider when the rank's
     layers leave remainder r over its chunks; `first[p]` and `last[p]` those of the first and the last chunk. Of those
-    whose names begin with `waiting` weight gradients alone are due; of those whose names begin with `busy` all
-    gradients are. `last` adds up the most that wait and the most that are busy.
+    whose names begin with `waiting` weight gradients alone are due. `last` adds up the most of these in the last chunk
+    and the most of the others.
     """
 
     total: Counts
     wide: Counts
     first: Counts
     last: Counts
-    busy: Counts
-    busy_wide: Counts
     waiting: Counts
     waiting_wide: Counts
     waiting_first: Counts
@@ -48,12 +46,11 @@ class Live:
         """The counts of a table whose rank number `head` holds the head."""
         if table.schedule not in schedules.SPLIT:
             counts = _peaks(live_histories(table), head)
-            return cls(*counts, *counts[:2], *(np.zeros_like(count) for count in counts))
+            return cls(*counts, *(np.zeros_like(count) for count in counts))
         before, after = split_histories(table)
         total, wide, first, _ = _peaks(before + after, head)
-        busy, busy_wide, _, last = _peaks(before, head)
         waiting = _peaks(after, head)
-        return cls(total, wide, first, last + waiting[-1], busy, busy_wide, *waiting)
+        return cls(total, wide, first, before[..., -1].max(axis=1) + waiting[-1], *waiting)
 
     @cached_property
     def least(self) -> dict[str, int]:

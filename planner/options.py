@@ -52,8 +52,6 @@ COLUMNS = {
     "wide": "live_wide",
     "first": "live_embedding",
     "last": "live_head",
-    "busy": "busy_total",
-    "busy_wide": "busy_wide",
     "waiting": "waiting_total",
     "waiting_wide": "waiting_wide",
     "waiting_first": "waiting_embedding",
@@ -147,28 +145,17 @@ def with_recompute(rows: Rows, recompute: int | NDArray[np.int64], per_chunk: ND
     """The rows under a recompute set (each its own, or one for all) that covers up to `per_chunk` layers of a chunk."""
     narrow = np.minimum(per_chunk, rows["chunk_layers"])
     wide = np.minimum(per_chunk, rows["chunk_layers"] + 1)
-    count, wider = len(rows["layout"]), wide - narrow
-    waiting = _waiting_layers(rows, narrow, wider) if "waiting_total" in rows else {}
+    count, again, again_in_wide = len(rows["layout"]), rows["live_total"], rows["live_wide"]
+    if "waiting_total" in rows:
+        # What was recomputed for the input gradient stays for the weight gradient. At the most, both ways.
+        again, again_in_wide = again - rows["waiting_total"], again_in_wide - rows["waiting_wide"]
     return {
         **rows,
         "recompute": np.full(count, recompute),
         "recompute_per_chunk": per_chunk,
         "recompute_ends": (per_chunk > 0).astype(np.int64),
         "recompute_layers": narrow * (rows["vpp"] - rows["wide_chunks"]) + wide * rows["wide_chunks"],
-        "live_recompute_layers": narrow * rows["live_total"] + wider * rows["live_wide"],
-        **waiting,
-    }
-
-
-def _waiting_layers(rows: Rows, narrow: NDArray[np.int64], wider: NDArray[np.int64]) -> Rows:
-    """Layers that lack weight gradients only, at the most where that takes memory, at the least where it frees some.
-
-    `narrow` layers of every chunk are recomputed, and `wider` more of each that is a layer wider.
-    """
-    freed, freed_wide = rows["live_total"] - rows["busy_total"], rows["live_wide"] - rows["busy_wide"]
-    return {
-        "waiting_recompute_layers": narrow * rows["waiting_total"] + wider * rows["waiting_wide"],
-        "freed_layers": (rows["chunk_layers"] - narrow) * freed + (1 - wider) * freed_wide,
+        "live_recompute_layers": narrow * again + (wide - narrow) * again_in_wide,
     }
 
 

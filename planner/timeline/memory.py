@@ -108,8 +108,6 @@ def _saved_bytes(pipeline: Pipeline, rows: Rows, *, split: bool) -> FloatArray:
     alive = {
         "live_layers": chunks["layers"],
         "live_recompute_layers": chunks["recompute_layers"] * (1 - split),
-        "freed_layers": chunks["layers"] * split,
-        "waiting_recompute_layers": 0 * chunks["layers"],
         "live_embedding": chunks["has_embedding"],
         "live_head": chunks["has_head"] > 0,
         "waiting_embedding": chunks["has_embedding"] * split,

@@ -349,9 +349,6 @@ class ByHand:
             unsharded = recipe.gradient_bytes * (max(units) if row["shard_weights"] else chunk)
         live, again = row["live_layers"], row["live_recompute_layers"]
         activations = (live - again) * part["layer_saved_bytes"] + again * part["layer_recomputed_saved_bytes"]
-        scores = 0.0 if recipe.flash_attention else part["layer_scores_bytes"]
-        brought_back = max(part["layer_saved_bytes"] - scores - part["layer_recomputed_saved_bytes"], 0.0)
-        activations += row["waiting_recompute_layers"] * brought_back - row["freed_layers"] * scores
         kept = "recomputed_saved_bytes" if row["recompute_ends"] else "saved_bytes"
         for end in ("embedding", "head"):
             activations += (row[f"live_{end}"] - row[f"waiting_{end}"]) * part[f"{end}_{kept}"]

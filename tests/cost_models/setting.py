@@ -225,8 +225,6 @@ def random_columns(model: ModelSpec, rows: int, seed: int) -> Columns:
     draw["world"] = draw["dp_stride"] * draw["dp_shard"] * draw["dp_replicate"]
     draw["pipelined"] = draw["pp"] > 1
     draw["ends_apart"] = draw["pipelined"] & (rng.integers(0, 2, rows) > 0)
-    draw["waiting_recompute_layers"] = np.minimum(draw["live_recompute_layers"], rng.integers(0, 50, rows))
-    draw["freed_layers"] = np.minimum(draw["live_layers"] - draw["live_recompute_layers"], rng.integers(0, 50, rows))
     for end in ("embedding", "head"):
         draw[f"waiting_{end}"] = np.minimum(draw[f"live_{end}"], rng.integers(0, 3, rows))
     draw["padded_vocab"] = np.ceil(model.vocab / (128 * draw["tp"])) * 128 * draw["tp"]

@@ -194,8 +194,7 @@ def exchanged_bytes(model_name, recipe_name, row, micro_batches):
 
 KINDS = ("parameters", "expert_parameters")
 ENDS = ("live_embedding", "live_head", "waiting_embedding", "waiting_head")
-LAYERS = ("live_layers", "live_recompute_layers", "waiting_recompute_layers", "freed_layers")
-LIVE = (*LAYERS, *ENDS, "communicators")
+LIVE = ("live_layers", "live_recompute_layers", *ENDS, "communicators")
 MODES = [(0, 0), (1, 0), (2, 0), (3, 0), (3, 1)]
 
 

@@ -165,7 +165,8 @@ class BruteForce:
         total, in_wide = _most(alive, every), _most(alive, wide)
         narrow_count = min(count, base)
         wider = min(count, base + 1) - narrow_count
-        not_busy, not_busy_in_wide = total - _most(busy, every), in_wide - _most(busy, wide)
+        # What waits for its weight gradient alone was recomputed for the input gradient, and is kept.
+        again, again_in_wide = total - _most(waiting, every), in_wide - _most(waiting, wide)
         embedding, head = self._ends(layout, position)
         last_waiting = max(live[-1] for live in waiting)
         at_head = of_ranks[-1][0] if layout["spread"] else busy
@@ -183,9 +184,7 @@ class BruteForce:
             "has_head": head,
             "kv_gradient_layers": kv_gradients * max(sizes),
             "live_layers": total * base + in_wide,
-            "live_recompute_layers": total * narrow_count + in_wide * wider,
-            "waiting_recompute_layers": _most(waiting, every) * narrow_count + _most(waiting, wide) * wider,
-            "freed_layers": not_busy * (base - narrow_count) + not_busy_in_wide * (1 - wider),
+            "live_recompute_layers": again * narrow_count + again_in_wide * wider,
             "live_embedding": embedding * max(live[0] for live in alive),
             "live_head": max(live[-1] for live in at_head) + last_waiting if head else 0,
             "waiting_embedding": embedding * max(live[0] for live in waiting),

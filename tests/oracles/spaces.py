@@ -144,7 +144,7 @@ WIDE_ENDS = ("vocab=20000", "tie_embeddings=true", "positions=learned")
 SHAPES = [
     *Space(3, 6, 6, 0, schedule="zb-h1", changes=ODD_HEADS).with_memory(0.1, 0.3),
     *Space(4, 6, 4, 0, schedule="zb-h2", changes=ODD_HEADS + SLOW_NETWORK).with_memory(0.1, 0.6),
-    *Space(3, 6, 6, 0, schedule="zb-h2,zb-v", changes=ODD_HEADS + UNFUSED).with_memory(0.1, 0.4),
+    *Space(3, 6, 6, 0, schedule="zb-h2,zb-v", changes=ODD_HEADS + UNFUSED).with_memory(0.2, 0.6),
     *Space(3, 7, 6, 0, schedule="zb-v", changes=ODD_HEADS).with_memory(0.1, 0.4),
     *Space(4, 7, 4, 0, schedule="zb-v", changes=ODD_HEADS + WIDE_ENDS).with_memory(0.05, 0.3),
     *Space(3, 7, 6, 0, schedule="v-half", changes=ODD_HEADS + NO_OVERLAP).with_memory(0.1, 0.5),

@@ -82,7 +82,9 @@ def planning(
     ] = "any",
     schedule: Annotated[
         str | None,
-        typer.Option(help="Search this pipeline schedule alone.", metavar="NAME", rich_help_panel=SEARCH),
+        typer.Option(
+            help="Search these pipeline schedules alone: zb-v, or 1f1b,v-half.", metavar="NAMES", rich_help_panel=SEARCH
+        ),
     ] = None,
     gap: Annotated[
         float,

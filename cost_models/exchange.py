@@ -68,7 +68,7 @@ def exchange_costs(model: ModelSpec, recipe: FrameworkRecipe) -> dict[str, Expr]
     if model.tie_embeddings:
         shared = recipe.gradient_reduce_bytes * shared_parameters(model)
         # Two ranks that span the pipeline's whole block: neighbours at half of it span as much.
-        costs["tied_reduce_s"] = all_reduce_s(shared, 2, sym.pp * sym.pp_stride / 2) * sym.pipelined
+        costs["tied_reduce_s"] = all_reduce_s(shared, 2, sym.pp * sym.pp_stride / 2) * sym.ends_apart
     return costs
 
 

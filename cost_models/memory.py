@@ -60,6 +60,8 @@ PIPELINE_BUFFERS = 4
 KEPT_LOGIT_BYTES = 4
 # Tokens of a slice that a context-parallel rank holds keys and values of.
 _local_slice = sym.slice_len / sym.cp
+# What is kept of it from there to a weight gradient that waits: the gradient of the logits, in bf16.
+WAITING_LOGIT_BYTES = 2
 # Which offload fraction moves which states.
 OFFLOADED_STATES = {
     "weights": "weights",
@@ -268,22 +270,36 @@ def _largest_unit() -> Expr:
 
 
 def _activation_bytes() -> Expr:
-    """Activations in flight: layers, and what the two ends of the model keep."""
+    """Activations in flight: layers, and what the two ends of the model keep.
+
+    From its input gradient to its weight gradient a layer keeps the inputs of its products and the gradients of their
+    outputs: as much as it kept before, nothing recomputed (Qi et al. 2024, "Zero Bubble", count 32 of 34 bytes).
+    """
     part = sym.PARTS
     saved = (sym.live_layers - sym.live_recompute_layers) * part["layer_saved_bytes"]
     saved += sym.live_recompute_layers * part["layer_recomputed_saved_bytes"]
-    for unit, live in (("embedding", sym.live_embedding), ("head", sym.live_head)):
-        saved += live * (1 - sym.recompute_ends) * part[f"{unit}_saved_bytes"]
-        saved += live * sym.recompute_ends * part[f"{unit}_recomputed_saved_bytes"]
+    ends = (
+        ("embedding", sym.live_embedding, sym.waiting_embedding),
+        ("head", sym.live_head, sym.waiting_head),
+    )
+    for unit, live, waiting in ends:
+        whole, recomputed = part[f"{unit}_saved_bytes"], part[f"{unit}_recomputed_saved_bytes"]
+        saved += live * (1 - sym.recompute_ends) * whole
+        saved += live * sym.recompute_ends * recomputed
+        saved += waiting * sym.recompute_ends * (whole - recomputed)
     return saved
 
 
 def _waiting_logits_bytes(recipe: FrameworkRecipe) -> Expr:
-    """What the loss keeps of the micro-batches that wait for their backward (GPipe), beside the one at work."""
+    """What the loss keeps of the micro-batches that wait for their backward (GPipe), beside the one at work.
+
+    And of those that wait for weight gradients only.
+    """
     if not recipe.loss_bytes_per_logit:
         return ZERO
-    kept = min(1, KEPT_LOGIT_BYTES / recipe.loss_bytes_per_logit)
-    return kept * sym.PARTS["logits_bytes"] * maximum(sym.live_head - 1, 0)
+    kept, waiting = (min(1, size / recipe.loss_bytes_per_logit) for size in (KEPT_LOGIT_BYTES, WAITING_LOGIT_BYTES))
+    whole = kept * sym.PARTS["logits_bytes"] * maximum(sym.live_head - sym.waiting_head - 1, 0)
+    return whole + waiting * sym.PARTS["logits_bytes"] * sym.waiting_head
 
 
 def _backward_bytes(recipe: FrameworkRecipe) -> Expr:

@@ -71,6 +71,7 @@ ep = _size("ep", "ranks", "expert-parallel degree")
 etp = _size("etp", "ranks", "tensor-parallel degree inside an expert")
 pp = _size("pp", "ranks", "pipeline ranks")
 pipelined = _flag("pipelined", "there is more than one pipeline rank")
+ends_apart = _flag("ends_apart", "embedding and head are on different pipeline ranks")
 vpp = _size("vpp", "chunks", "model chunks of a pipeline rank")
 sequence_parallel = _flag("sequence_parallel", "norm and residual activations are sharded over TP")
 dp_shard = _size("dp_shard", "ranks", "ranks over which states are sharded (context-parallel ranks included)")
@@ -99,6 +100,10 @@ live_recompute_layers = _count("live_recompute_layers", "layers", "those of live
 live_embedding = _count("live_embedding", "micro-batches", "micro-batches whose embedding output is alive")
 live_head = _count("live_head", "micro-batches", "micro-batches whose head activations are alive")
 kv_gradient_layers = _count("kv_gradient_layers", "layers", "slices of layers whose keys and values await gradients")
+waiting_embedding = _count(
+    "waiting_embedding", "micro-batches", "those of live_embedding that lack weight gradients only"
+)
+waiting_head = _count("waiting_head", "micro-batches", "those of live_head that lack weight gradients only")
 
 # state sharding of a stage (ZeRO), as flags
 shard_optimizer = _flag("shard_optimizer", "optimizer states are sharded (ZeRO-1 and up)")

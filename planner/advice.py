@@ -6,7 +6,7 @@ from planner import rules
 from planner.document import PlanDocument
 from planner.incumbent import Search
 from planner.predict import CostModel
-from planner.request import PlanRequest, Progress
+from planner.request import SEARCHED, PlanRequest, Progress, schedules_of
 from planner.search import searched
 
 __all__ = ["ADVICE_GAP", "advised"]
@@ -30,9 +30,15 @@ def advised(
         if answer.expressible:
             continue
         if key not in found:
-            found[key] = _best_step_s(request.replaced(target=launcher.name), progress)
+            found[key] = _best_step_s(_for(request, launcher.name), progress)
         launchers[launcher.name] = answer.replaced(best_step_time_s=found[key])
     return document.replaced(launchers=launchers)
+
+
+def _for(request: PlanRequest, launcher: str) -> PlanRequest:
+    """The request for one launcher: of its own schedules, unless others than the usual ones were asked for."""
+    schedules = schedules_of(launcher) if request.schedules == SEARCHED else request.schedules
+    return request.replaced(target=launcher, schedules=schedules)
 
 
 def _rules_of(launcher: str) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost_models.flops import model_flops
+from cost_models.schedules import placement
 from cost_models.specs import catalog
 from cost_models.vocabulary import COMMUNICATIONS
 from planner.document import (
@@ -41,6 +42,7 @@ from planner.space import (
     ZERO_MODES,
     chunk_layers,
     context_type,
+    group_size,
     not_searched,
 )
 
@@ -93,7 +95,7 @@ def _parallelism(search: Search, candidate: Candidate) -> Parallelism:
         sequence_parallel=bool(layout["sequence_parallel"]),
         rank_order=RANK_ORDERS[layout["rank_order"]],
         schedule=candidate.pipeline.schedule,
-        group_size=layout["group_size"],
+        group_size=group_size(layout),
         slices=layout["slices"],
         gpus_used=layout["world"],
         gpus_idle=search.request.cluster.gpus - layout["world"],
@@ -103,13 +105,14 @@ def _parallelism(search: Search, candidate: Candidate) -> Parallelism:
 def _stages(candidate: Candidate, chosen: Rows) -> tuple[Stage, ...]:
     layout, model = candidate.pipeline.layout, candidate.pipeline.model
     pp, vpp = layout["pp"], layout["vpp"]
-    ends_model = (np.arange(pp) == pp - 1) & (pp > 1)
+    place, ends_model = placement(candidate.pipeline.schedule, pp, vpp), chosen["has_head"][:, None] > 0
     pattern = model.request.model.layer_pattern
-    sizes = chunk_layers(chosen["layers"][:, None], vpp, np.arange(vpp), ends_model[:, None]) * len(pattern.period)
-    sizes[0, 0] += len(pattern.leading)
-    sizes[-1, -1] += len(pattern.trailing)
-    # Virtual stage = chunk * pp + rank: layers are numbered chunk by chunk, over all ranks.
-    first_layer = (np.cumsum(sizes.T) - sizes.T.reshape(-1)).reshape(vpp, pp).T
+    sizes = chunk_layers(chosen["layers"][:, None], vpp, np.arange(vpp), ends_model) * len(pattern.period)
+    by_stage = sizes[place.rank, place.chunk]
+    by_stage[0] += len(pattern.leading)
+    by_stage[-1] += len(pattern.trailing)
+    first_layer = np.empty_like(sizes)
+    sizes[place.rank, place.chunk], first_layer[place.rank, place.chunk] = by_stage, np.cumsum(by_stage) - by_stage
     return tuple(_stage(model, chosen, rank, first_layer[rank], sizes[rank]) for rank in range(pp))
 
 
@@ -126,8 +129,8 @@ def _stage(
         ),
         layers=int(sizes.sum()),
         # Where pipeline ranks share out the ends, the first and the last lead.
-        has_embedding=bool(chosen["has_embedding"][rank] and rank == 0),
-        has_head=bool(chosen["has_head"][rank] and rank == len(chosen["position"]) - 1),
+        has_embedding=rank == 0,
+        has_head=bool(chosen["head_rank"][rank]),
         zero_stage=int(ZERO_MODES["zero_stage"][zero]),
         reshard_after_forward=bool(ZERO_MODES["reshard"][zero]),
         recompute=_recompute(model, chosen, rank),

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from planner import rules
 from planner.document import LauncherAnswer, PlanDocument, Stage
-from planner.request import SCHEDULES
 from planner.space import CONTEXT_TYPES, OFFLOADS, RANK_ORDERS, known_values
 
 __all__ = ["RUNTIME", "Refusal", "answers", "inexpressible_fields", "refusals"]
@@ -73,7 +72,7 @@ def inexpressible_fields(document: PlanDocument) -> tuple[str, ...]:
 def _values(document: PlanDocument) -> dict[str, Any]:
     """What the rules read of a plan: numbers, and columns over its stages."""
     layout, stages = document.parallelism, document.stages
-    schedule = SCHEDULES.index(layout.schedule) if layout.schedule in SCHEDULES else len(SCHEDULES)
+    schedule = rules.SCHEDULES.index(layout.schedule) if layout.schedule in rules.SCHEDULES else len(rules.SCHEDULES)
     values: dict[str, Any] = {**known_values(document), **layout.model_dump()}
     values |= {
         "sequence_parallel": int(layout.sequence_parallel),

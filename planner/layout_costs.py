@@ -9,14 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.predict import CostModel, unit_seconds
-from planner.space import OFFLOADS, ZERO_MODES, take
+from planner.space import OFFLOADS, ZERO_MODES, head_position, take
 from solver.pareto import front
 
-__all__ = ["LayoutCosts"]
+__all__ = ["WAITING", "LayoutCosts"]
 
 Array = NDArray[np.float64]
 # What else the costs of a micro-batch depend on.
 BESIDE_CONTEXT_FORM = ("tp", "sequence_parallel", "cp", "ep", "etp", "micro_batch_size", "slices")
+WAITING = ("waiting_embedding", "waiting_head")
 GROUPS = ("tp", "cp", "ep", "pp", "dp_shard", "dp_replicate", "world")
 
 
@@ -112,7 +113,7 @@ class LayoutCosts:
                 columns[name] = self.exchange[name][exchange]
             elif name in self.pipeline_exchange:
                 columns[name] = self.pipeline_exchange[name][self.pipeline_exchange_row[layout]]
-            elif name in OFFLOADS:  # rows that say nothing of offload keep everything on the device
+            elif name in (*OFFLOADS, *WAITING):  # rows that say nothing of these have none
                 columns[name] = np.zeros(())
             elif name in ZERO_MODES:
                 columns[name] = ZERO_MODES[name][rows["zero"]]
@@ -125,6 +126,8 @@ class LayoutCosts:
             return self.communicators
         if name == "pipelined":
             return np.asarray(self.layouts["pp"] > 1)
+        if name == "ends_apart":
+            return np.asarray(head_position(self.layouts) > 0)
         if name == "dp_shard":
             return np.asarray(self.layouts["dp_shard"] * self.layouts["cp"])
         return np.asarray(self.layouts[name])

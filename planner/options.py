@@ -5,35 +5,33 @@ kept, and of the sets those that are fastest in some chunk. What is left per (la
 front over the seconds of every kind of chunk.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cost_models import schedules
-from cost_models.schedules.live import live_histories
 from cost_models.schedules.slimpipe_memory import kv_gradient_chunk_slices
 from planner.capability import can_express, without_the_inexpressible
 from planner.layout_costs import LayoutCosts
+from planner.live import Live, live_counts
 from planner.offload import kept_on_device, offloaded
 from planner.predict import ATTENTION_OUTPUTS, MICRO_BATCH_OUTPUTS, CostModel
-from planner.space import RECOMPUTE_SETS, SCHEDULES, ZERO_MODES, chunk_layers, take
+from planner.space import RECOMPUTE_SETS, SCHEDULES, SPLIT, ZERO_MODES, chunk_layers, head_position, take
 from solver.pareto import front
 
 __all__ = [
     "FULL",
     "MARGIN",
-    "Live",
     "Rows",
+    "by_schedule",
     "chunk_rows",
     "chunk_seconds",
+    "counted",
     "device_capacity",
     "fewest_layers_in_full",
     "fitting",
-    "live_counts",
     "positions",
     "searched_sets",
     "stage_options",
@@ -45,55 +43,23 @@ __all__ = [
 # Until predictions carry bands of their own, what is predicted must fit with this much to spare (design, section 3).
 MARGIN = 0.06
 FULL = RECOMPUTE_SETS.index(("full",))
-# Live counts settle once the pipeline is full: more micro-batches than this many times pp change nothing.
-SETTLED = 3
 # What an action table is made from.
-TABLE_FIELDS = ("schedule", "pp", "vpp", "num_microbatches", "slices", "group_size")
-# These keep every micro-batch.
-ALL_FORWARDS_FIRST = ("gpipe", "breadth-first", "terapipe")
+TABLE_FIELDS = ("schedule", "pp", "vpp", "num_microbatches", "group_size", "slices")
 
 Rows = dict[str, NDArray[Any]]
 
-
-@dataclass(frozen=True)
-class Live:
-    """Micro-batches, or slices of them, alive at the peak of each rank of a schedule, read off its action table.
-
-    `total[p]` counts all chunks together; `wide[p, r]` those of the chunks that are a layer wider when the rank's
-    layers leave remainder r over its chunks; `first[p]` and `last[p]` those of the first and the last chunk.
-    """
-
-    total: NDArray[np.int64]
-    wide: NDArray[np.int64]
-    first: NDArray[np.int64]
-    last: NDArray[np.int64]
-
-
-def live_counts(schedule: str, pp: int, vpp: int, num_microbatches: int, slices: int = 1, group_size: int = 0) -> Live:
-    """Live counts of a schedule; with slices they count these. They stop growing once the pipeline is full."""
-    if schedule in ALL_FORWARDS_FIRST:
-        units = num_microbatches * slices
-        every, ones = np.full(pp, units * vpp), np.ones((pp, 1), dtype=np.int64)
-        return Live(every, units * np.arange(vpp) * ones, every // vpp, every // vpp)
-    settled = SETTLED * pp if slices == 1 else -(-SETTLED * pp // slices) + 1
-    return _live_counts(schedule, pp, vpp, min(num_microbatches, settled), slices, group_size or None)
-
-
-@lru_cache(maxsize=4096)
-def _live_counts(schedule: str, pp: int, vpp: int, num_microbatches: int, slices: int, group_size: int | None) -> Live:
-    table = schedules.actions(schedule, pp, vpp, num_microbatches, slices=slices, group_size=group_size)
-    histories = live_histories(table)
-    running = np.cumsum(histories, axis=2)
-    every = running[..., -1]
-    # Chunks that are a layer wider come first on the last rank and last on all others: see space.chunk_layers.
-    leading = running[..., : vpp - 1].max(axis=1)
-    trailing = (every[..., None] - running[..., : vpp - 1][..., ::-1]).max(axis=1)
-    wide = np.zeros((pp, vpp), dtype=np.int64)
-    wide[:, 1:] = trailing
-    if pp > 1:
-        wide[-1, 1:] = leading[-1]
-    total, first, last = every.max(axis=1), histories[..., 0].max(axis=1), histories[..., -1].max(axis=1)
-    return Live(total, wide, first, last)
+LIVE_FIELDS = tuple(field.name for field in fields(Live))
+# Live counts as columns of rows.
+COLUMNS = {
+    "total": "live_total",
+    "wide": "live_wide",
+    "first": "live_embedding",
+    "last": "live_head",
+    "waiting": "waiting_total",
+    "waiting_wide": "waiting_wide",
+    "waiting_first": "waiting_embedding",
+    "waiting_last": "waiting_head",
+}
 
 
 def positions(lower: NDArray[np.int64], upper: NDArray[np.int64]) -> Rows:
@@ -111,43 +77,42 @@ def stage_rows(layouts: Mapping[str, NDArray[Any]], rows: Rows) -> Rows:
     layout, position, layers = rows["layout"], rows["position"], rows["layers"]
     vpp = layouts["vpp"][layout]
     base, extra = np.divmod(layers, vpp)
-    key = np.column_stack([layouts[name] for name in TABLE_FIELDS])
-    kinds, inverse = np.unique(key, axis=0, return_inverse=True)
-    kind = inverse.reshape(-1)[layout]
-    columns = {name: np.empty(len(layout), dtype=np.int64) for name in ("total", "wide", "first", "last")}
-    for index, (schedule, *cut) in enumerate(kinds.tolist()):
-        mine = np.flatnonzero(kind == index)
-        live = live_counts(SCHEDULES[schedule], *cut)
+    live = {name: np.zeros(len(layout), dtype=np.int64) for name in counted(layouts)}
+    for mine, counts in by_schedule(layouts, layout):
         at = position[mine]
-        columns["total"][mine], columns["wide"][mine] = live.total[at], live.wide[at, extra[mine]]
-        columns["first"][mine], columns["last"][mine] = live.first[at], live.last[at]
-        if SCHEDULES[schedule] == "slimpipe":  # every rank waits with its share of the head for the last one
-            columns["last"][mine] = live.last[-1]
-    last_rank = (position == layouts["pp"][layout] - 1).astype(np.int64)
-    has_embedding, has_head = _ends(layouts, layout, position == 0, last_rank)
+        for name, column in live.items():
+            count = getattr(counts, name)
+            column[mine] = count[at] if count.ndim == 1 else count[at, extra[mine]]
+        if layouts["spread"][layout[mine[0]]]:  # every rank waits with its share of the head for the last one
+            live["last"][mine] = counts.last[-1]
+    head_rank = (position == head_position(layouts)[layout]).astype(np.int64)
+    has_embedding, has_head = _ends(layouts, layout, position == 0, head_rank)
+    ends = {
+        "first": has_embedding,
+        "last": has_head > 0,
+        "waiting_first": has_embedding,
+        "waiting_last": has_head,
+    }
     return {
         **rows,
         "vpp": vpp,
         "chunk_layers": base,
         "wide_chunks": extra,
-        "live_total": columns["total"],
-        "live_wide": columns["wide"],
-        "live_layers": columns["total"] * base + columns["wide"],
+        **{COLUMNS[name]: column * ends.get(name, 1) for name, column in live.items()},
+        "live_layers": live["total"] * base + live["wide"],
         "has_embedding": has_embedding,
         "has_head": has_head,
-        "live_embedding": columns["first"] * has_embedding,
-        "live_head": columns["last"] * (has_head > 0),
-        "last_rank": last_rank * (layouts["pp"][layout] > 1),
+        "head_rank": head_rank,
         "kv_gradient_layers": kv_gradient_layers(layouts, layout, base + (extra > 0)),
     }
 
 
 def _ends(
-    layouts: Mapping[str, NDArray[Any]], layout: NDArray[np.int64], first_rank: NDArray[Any], last_rank: NDArray[Any]
+    layouts: Mapping[str, NDArray[Any]], layout: NDArray[np.int64], first_rank: NDArray[Any], head_rank: NDArray[Any]
 ) -> tuple[NDArray[Any], NDArray[Any]]:
     """What rows hold of the embedding and of the head: one rank all of it, or every rank a share where it is spread."""
     spread = layouts["spread"][layout] > 0
-    ends = first_rank.astype(np.int64), last_rank
+    ends = first_rank.astype(np.int64), head_rank
     if not spread.any():
         return ends
     share = 1.0 / layouts["pp"][layout]
@@ -163,18 +128,37 @@ def kv_gradient_layers(
     return np.asarray(kv_gradient_chunk_slices(*cut) * chunk_layers)
 
 
+def counted(layouts: Mapping[str, NDArray[Any]]) -> tuple[str, ...]:
+    """The names of the live counts that tell these layouts apart: without a split backward nothing waits."""
+    return LIVE_FIELDS if np.any(SPLIT[layouts["schedule"]]) else LIVE_FIELDS[:4]
+
+
+def by_schedule(layouts: Mapping[str, NDArray[Any]], layout: NDArray[np.int64]) -> Iterator[tuple[Any, Live]]:
+    """Of layouts named by index: those that run alike, as indices into `layout`, and their live counts."""
+    key = np.column_stack([layouts[name] for name in TABLE_FIELDS])
+    kinds, inverse = np.unique(key, axis=0, return_inverse=True)
+    kind = inverse.reshape(-1)[layout]
+    for index, (schedule, *cut) in enumerate(kinds.tolist()):
+        mine = np.flatnonzero(kind == index)
+        if len(mine):
+            yield mine, live_counts(SCHEDULES[schedule], *cut)
+
+
 def with_recompute(rows: Rows, recompute: int | NDArray[np.int64], per_chunk: NDArray[np.int64]) -> Rows:
     """The rows under a recompute set (each its own, or one for all) that covers up to `per_chunk` layers of a chunk."""
     narrow = np.minimum(per_chunk, rows["chunk_layers"])
     wide = np.minimum(per_chunk, rows["chunk_layers"] + 1)
-    count = len(rows["layout"])
+    count, again, again_in_wide = len(rows["layout"]), rows["live_total"], rows["live_wide"]
+    if "waiting_total" in rows:
+        # What was recomputed for the input gradient stays for the weight gradient. At the most, both ways.
+        again, again_in_wide = again - rows["waiting_total"], again_in_wide - rows["waiting_wide"]
     return {
         **rows,
         "recompute": np.full(count, recompute),
         "recompute_per_chunk": per_chunk,
         "recompute_ends": (per_chunk > 0).astype(np.int64),
         "recompute_layers": narrow * (rows["vpp"] - rows["wide_chunks"]) + wide * rows["wide_chunks"],
-        "live_recompute_layers": narrow * rows["live_total"] + (wide - narrow) * rows["live_wide"],
+        "live_recompute_layers": narrow * again + (wide - narrow) * again_in_wide,
     }
 
 
@@ -293,8 +277,7 @@ def fewest_layers_in_full(
 
 def chunk_rows(rows: Rows, chunk: NDArray[np.int64]) -> Rows:
     """The rows of chunk number `chunk` of each stage row, for the cost of that chunk alone."""
-    ends_model = rows["last_rank"] > 0
-    layers = chunk_layers(rows["layers"], rows["vpp"], chunk, ends_model)
+    layers = chunk_layers(rows["layers"], rows["vpp"], chunk, rows["head_rank"] > 0)
     return {
         **rows,
         "layers": layers,
@@ -330,10 +313,9 @@ def chunk_seconds(model: CostModel, costs: LayoutCosts, candidates: Rows) -> Row
     """
     several = np.flatnonzero(candidates["vpp"] > 1)
     rows = take(candidates, several)
-    ends_model = rows["last_rank"] > 0
     last = rows["vpp"] - 1
     columns: Rows = {}
-    for kind, chunk in (("first", 0 * last), ("plain", np.where(ends_model, last - 1, 1)), ("last", last)):
+    for kind, chunk in (("first", 0 * last), ("plain", np.where(rows["head_rank"] > 0, last - 1, 1)), ("last", last)):
         seconds = model.stages(costs, chunk_rows(rows, chunk), "chunk") if len(several) else {}
         for name in MICRO_BATCH_OUTPUTS:
             column = candidates[name].copy()

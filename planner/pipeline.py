@@ -15,6 +15,7 @@ from cost_models.schedules.simulate import simulate
 from cost_models.schedules.table import ActionTable
 from cost_models.schedules.times import StageTimes
 from planner.layout_costs import LayoutCosts
+from planner.live import cut_of
 from planner.options import Rows, chunk_rows
 from planner.predict import ATTENTION_OUTPUTS, MICRO_BATCH_OUTPUTS, CostModel
 from planner.space import SCHEDULES, take, units
@@ -51,15 +52,14 @@ class Pipeline:
         return SCHEDULES[self.layout["schedule"]]
 
     @property
-    def _cut(self) -> dict[str, Any]:
-        """Into what the schedule cuts a micro-batch, or puts several together."""
-        return {"slices": self.layout["slices"], "group_size": self.layout["group_size"] or None}
-
-    @property
     def table(self) -> ActionTable:
         """The action table that the layout runs."""
         degrees = (self.layout[name] for name in ("pp", "vpp", "num_microbatches"))
         return schedules.actions(self.schedule, *degrees, **self._cut)
+
+    @property
+    def _cut(self) -> dict[str, int]:
+        return cut_of(self.schedule, self.layout["group_size"], self.layout["slices"])
 
     @cached_property
     def hop_s(self) -> Array:

@@ -18,7 +18,7 @@ from cost_models.lowered_costs import (
 )
 from cost_models.vocabulary import RECOMPUTE_MODULES, recompute_flag
 from planner.request import PlanRequest
-from planner.space import RECOMPUTE_SETS, is_sliced, known_values
+from planner.space import RECOMPUTE_SETS, head_position, is_sliced, known_values
 
 if TYPE_CHECKING:
     from planner.layout_costs import LayoutCosts
@@ -58,11 +58,15 @@ def padded_vocab(vocab: Any, multiple: int, tp: Any) -> Any:
 
 
 def unit_seconds(micro_batch: Mapping[str, Array]) -> dict[str, Array]:
-    """Seconds of one micro-batch in a layer, the embedding and the head: forward and backward, no state exchange."""
-    return {
+    """Seconds of one micro-batch in a layer, the embedding and the head: forward and backward, no state exchange.
+
+    And those of the forward alone, in `layer_forward`.
+    """
+    both = {
         unit: np.asarray(sum(micro_batch[f"{unit}_{part}"] for part in MICRO_BATCH_OUTPUTS))
         for unit in ("layer", "embedding", "head")
     }
+    return {**both, "layer_forward": micro_batch["layer_forward_s"]}
 
 
 def constants(request: PlanRequest) -> dict[str, float]:
@@ -219,7 +223,7 @@ class CostModel:
         columns = self._completed(layouts)
         columns["dp_shard"] = columns["dp_shard"] * columns["cp"]
         # Where both ends are shared out, every rank holds the same rows of them.
-        columns["pipelined"] = (columns["pp"] > 1) & (columns["spread"] == 0)
+        columns["ends_apart"] = (head_position(columns) > 0) & (columns["spread"] == 0)
         return distinct(self._exchange, columns, len(columns["tp"]), self.constants)
 
     def pipeline_exchange_table(

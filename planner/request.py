@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
+import numpy as np
 from pydantic import AfterValidator, Field
 
 from cost_models.specs import catalog
@@ -17,15 +18,17 @@ from cost_models.specs.profile import HardwareProfile
 from cost_models.specs.recipe import FrameworkRecipe
 from cost_models.specs.units import format_tokens, parse_bytes, parse_count, parse_positive_int
 from cost_models.specs.workload import WorkloadSpec, default_workload
+from planner import rules
 from planner.errors import RequestError
 from planner.overrides import Overrides
+from planner.rules import FLEXIBLE, SCHEDULES
 
 DEFAULT_RECIPE = "megatron"
 DEFAULT_GAP = 0.005
 DEFAULT_TOP_K = 5
 MAX_SEQUENCES = 10**9
-SCHEDULES = ("1f1b", "interleaved", "gpipe", "breadth-first", "terapipe", "seq1f1b", "slimpipe")
-"""Pipeline schedules that layouts can have."""
+SEARCHED = ("1f1b", "interleaved", "gpipe")
+"""The schedules of a search that names neither schedules nor a target."""
 TARGETS = (
     "any",
     "megatron",
@@ -66,8 +69,8 @@ class PlanRequest(Spec):
     capacity_bytes: PositiveFloat = Field(description="usable bytes of one GPU")
     target: Literal[TARGETS] = Field("any", description="what the plan is to run on")  # type: ignore[valid-type]
     least_pp: PositiveInt = Field(1, description="fewest pipeline ranks of a layout")
-    schedule: str | None = Field(
-        None, description="the only pipeline schedule to search, None = those that the target runs"
+    schedules: Annotated[tuple[str, ...], Field(min_length=1)] = Field(
+        SEARCHED, description="pipeline schedules to search"
     )
     fixed: Annotated[Mapping[str, NonNegativeInt], AfterValidator(frozen)] = Field(
         {}, description="values that columns of the layouts are held to"
@@ -138,7 +141,7 @@ def build_request(
     hardware = _hardware(changes, HardwareFlags(gpus, mem, gpu, cluster, nodes, gpus_per_node))
     num_gpus = hardware.cluster.gpus
     workload, workload_notes = _workload(model_spec, num_gpus, seq_len, global_batch, global_batch_tokens)
-    _one_of("--target", target, TARGETS)
+    _check_target(target)
     default_recipe = catalog.keys("frameworks").get(target, DEFAULT_RECIPE)
     recipe_note = () if recipe else (f"Without --recipe the {default_recipe} recipe holds.",)
     return PlanRequest(
@@ -149,7 +152,7 @@ def build_request(
         recipe=changes.applied(catalog.load_recipe(recipe or default_recipe)),
         capacity_bytes=hardware.capacity_bytes,
         target=target,
-        schedule=_one_of("--schedule", schedule, SCHEDULES),
+        schedules=_known(schedule, target),
         gap=gap,
         time_limit_s=time_limit_s,
         top_k=top_k,
@@ -176,12 +179,37 @@ def _profile_notes(gpu: str) -> tuple[str, ...]:
     return () if measured == gpu else (f"No constants are measured on {gpu}: those of {measured} are scaled to it.",)
 
 
-def _one_of(flag: str, name: str | None, known: tuple[str, ...]) -> str | None:
-    """The name as given. Raises RequestError when there is none like it."""
-    if name is not None and name not in known:
-        message = f"{flag} must be one of {', '.join(known)}, got {name!r}{did_you_mean(name, known)}"
+def _check_target(target: str) -> None:
+    """Raises RequestError when there is no target of this name."""
+    if target not in TARGETS:
+        message = f"--target must be one of {', '.join(TARGETS)}, got {target!r}{did_you_mean(target, TARGETS)}"
         raise RequestError(message)
-    return name
+
+
+def schedules_of(target: str) -> tuple[str, ...]:
+    """The schedules that are searched for a target: those that it runs, and 1f1b, which a single stage runs."""
+    if target == "any":
+        return SEARCHED
+    every = {"pp": 2, "tied": 0, "schedule": np.arange(len(SCHEDULES))}
+    runs = np.broadcast_to(rules.expressible(every, target, fields=("pp", "schedule")), len(SCHEDULES))
+    return tuple(name for name, does in zip(SCHEDULES, runs, strict=True) if does or name == "1f1b")
+
+
+def _known(schedule: str | None, target: str) -> tuple[str, ...]:
+    """The schedules named, one or several with commas between, or the target's.
+
+    Raises RequestError for a name that there is not.
+    """
+    if schedule is None:
+        return schedules_of(target)
+    names = tuple(dict.fromkeys(name.strip() for name in schedule.split(",")))
+    known = (*SCHEDULES, FLEXIBLE)
+    for name in names:
+        if name not in known:
+            hint = did_you_mean(name, known)
+            message = f"--schedule must be one or several of {', '.join(known)}, got {name!r}{hint}"
+            raise RequestError(message)
+    return names
 
 
 def _hardware(changes: Overrides, flags: HardwareFlags) -> Hardware:

@@ -17,7 +17,7 @@ from planner.space import MESH
 __all__ = ["rivals"]
 
 # How near to its fastest pipeline another schedule is looked at, and in how many batches of layouts, the best first.
-RIVAL_GAP, RIVAL_BATCHES = 0.02, 3
+RIVAL_GAP, RIVAL_BATCHES = 0.02, 2
 
 
 def rivals(search: Search) -> tuple[str, ...]:
@@ -26,26 +26,27 @@ def rivals(search: Search) -> tuple[str, ...]:
     None where the search knew the usual schedules only, or was cut short.
     """
     request, best = search.request, search.best
-    if best is None or search.limit_reached or request.schedule is not None or not space.is_sliced(request):
+    if best is None or search.limit_reached or len(request.schedules) == 1 or not space.is_sliced(request):
         return ()
     if space.deepest(request) < 2:
         return ()
     pipelined = best.pipeline.layout["pp"] > 1
-    others = [name for name in space.searched_schedules(request) if not (pipelined and name == best.pipeline.schedule)]
-    return tuple(_sentence(request.replaced(schedule=name, least_pp=2), best) for name in others)
+    others = [name for name in space.schedule_names(request) if not (pipelined and name == best.pipeline.schedule)]
+    return tuple(_sentence(request.replaced(schedules=(name,), least_pp=2), best) for name in others)
 
 
 def _sentence(held: PlanRequest, best: Candidate) -> str:
     """How much longer a schedule's best pipeline takes than the plan, or by how much the least one does not fit."""
-    search = _searched(held.replaced(gap=RIVAL_GAP, time_limit_s=None))
-    here = _on_mesh(held, best)
-    if search.best is None:
-        return f"Not {held.schedule}: {_shortage(held)}{here}."
-    rival = search.best
-    degrees = ", ".join(f"{name.upper()} {rival.pipeline.layout[name]}" for name in MESH)
+    here, name = _on_mesh(held, best), held.schedules[0]
+    # Where it fits on the plan's mesh, or there is none, it may fit: the search tells. Else it would try everything.
+    nowhere = _shortage(held) if here else ""
+    rival = None if nowhere else _searched(held.replaced(gap=RIVAL_GAP, time_limit_s=None)).best
+    if rival is None:
+        return f"Not {name}: {nowhere or _shortage(held) or 'nothing fits'}{here}."
+    degrees = ", ".join(f"{axis.upper()} {rival.pipeline.layout[axis]}" for axis in MESH)
     longer_s = rival.objective_s - best.objective_s
     longer = f"{duration(longer_s)} or {percent(longer_s / best.objective_s)} longer than the plan"
-    return f"Not {held.schedule}: its best pipeline found, {degrees}, takes {longer}{here}."
+    return f"Not {name}: its best pipeline found, {degrees}, takes {longer}{here}."
 
 
 def _searched(request: PlanRequest) -> Search:

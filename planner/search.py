@@ -15,7 +15,7 @@ from planner.errors import Interrupted, LimitReached
 from planner.incumbent import Search
 from planner.infeasible import explain_infeasible
 from planner.predict import CostModel
-from planner.request import PlanRequest, Progress
+from planner.request import SEARCHED, PlanRequest, Progress, schedules_of
 from planner.rivals import rivals
 from planner.seeds import neighbours
 
@@ -45,9 +45,9 @@ def plan(request: PlanRequest, progress: Callable[[Progress], None] | None = Non
 def _on_runtime(search: Search, progress: Callable[[Progress], None] | None) -> Search:
     """The search over all schedules of the project's own runtime; the one given where nothing fits there either."""
     request = search.request
-    if request.target != "any" or request.schedule is not None:
+    if request.target != "any" or request.schedules != SEARCHED:
         return search
-    found = searched(Search(CostModel(request.replaced(target="runtime")), progress))
+    found = searched(Search(CostModel(request.replaced(target="runtime", schedules=schedules_of("runtime"))), progress))
     found.told = (
         "Nothing else fits: the plan is for the project's own runtime, as if asked for with --target runtime.",
     )

@@ -7,21 +7,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cost_models.schedules import SLICED
+from cost_models import schedules
+from cost_models.schedules import interleaved
 from cost_models.specs.cluster import ClusterSpec
 from cost_models.specs.model import ModelSpec
 from planner import rules
 from planner.document import PlanDocument
-from planner.request import SCHEDULES, PlanRequest
+from planner.request import PlanRequest
+from planner.rules import FLEXIBLE, SCHEDULES
+from planner.slices import ends_can_spread, slice_counts
 
 __all__ = [
     "CONTEXT_TYPES",
     "LAYOUT_FIELDS",
     "NOT_SEARCHED",
     "OFFLOADS",
+    "ONE_CHUNK",
     "RANK_ORDERS",
     "RECOMPUTE_SETS",
     "SCHEDULES",
+    "SPLIT",
     "ZERO_MODES",
     "Columns",
     "chunk_layers",
@@ -30,18 +35,17 @@ __all__ = [
     "deepest",
     "divisors",
     "expert_forms",
-    "ends_can_spread",
-    "every_slice_count",
     "first_of_each",
+    "group_size",
+    "head_position",
     "is_sliced",
     "known_values",
     "layouts",
     "meshes",
     "not_searched",
     "one_factor_away",
-    "searched_schedules",
+    "schedule_names",
     "sequence_parallel",
-    "slice_counts",
     "take",
     "units",
 ]
@@ -50,6 +54,8 @@ Columns = dict[str, NDArray[np.int64]]
 
 CONTEXT_TYPES, RANK_ORDERS = rules.CONTEXT_TYPES, rules.RANK_ORDERS
 MESH = ("tp", "cp", "pp", "dp")
+# Schedules with one chunk a rank; the others have several.
+ONE_CHUNK = ("1f1b", "gpipe", "zb-h1", "zb-h2")
 LAYOUT_FIELDS = (
     "tp",
     "sequence_parallel",
@@ -69,17 +75,6 @@ LAYOUT_FIELDS = (
     "schedule",
     "slices",
     "group_size",
-)
-
-# Schedules that are searched unless a target or a schedule is named.
-USUAL_SCHEDULES = ("1f1b", "interleaved", "gpipe")
-# Slices of a sequence that are tried: these times pp for SlimPipe, whose ranks take turns of pp slices, else powers of
-# two up to the last of these times pp; none shorter than so many tokens, where kernels are no longer efficient.
-SLICE_FACTORS = (1, 2, 4, 8)
-LEAST_SLICE_TOKENS = 1024
-SLICES_NEED = (
-    f"sequences are cut into slices of at least {LEAST_SLICE_TOKENS:,} tokens; slimpipe also needs a model whose "
-    "layers are all in the repeating pattern, without multi-token prediction"
 )
 
 # Per stage: how states are sharded, in order of preference at equal cost. Columns as the cost symbols name them.
@@ -121,6 +116,18 @@ NOT_SEARCHED = (
 )
 
 
+def not_searched(request: PlanRequest) -> tuple[str, ...]:
+    """What no layout of the search has, with the flag that adds it where there is one."""
+    left = [name for name in SCHEDULES if name not in schedule_names(request)]
+    cuts = "slices of several sequences, and other numbers of slices than a few times pp or powers of two"
+    return (
+        *NOT_SEARCHED,
+        *((f"the schedules {', '.join(left)} (--target runtime, --schedule)",) if left else ()),
+        "DualPipe with two copies of the parameters",
+        *((cuts,) if is_sliced(request) else ()),
+    )
+
+
 def take(columns: Mapping[str, NDArray[Any]], rows: Any) -> dict[str, NDArray[Any]]:
     """The columns, restricted to `rows` (indices or a mask)."""
     return {name: column[rows] for name, column in columns.items()}
@@ -143,6 +150,11 @@ def units(model: ModelSpec) -> int:
 def deepest(request: PlanRequest) -> int:
     """Pipeline ranks that a job can have at most."""
     return min(units(request.model), request.cluster.gpus)
+
+
+def schedule_names(request: PlanRequest) -> tuple[str, ...]:
+    """The names, among SCHEDULES, of what the request searches."""
+    return tuple(dict.fromkeys("interleaved" if name == FLEXIBLE else name for name in request.schedules))
 
 
 def known_values(job: PlanRequest | PlanDocument) -> dict[str, int]:
@@ -296,6 +308,8 @@ def with_strides(columns: Columns) -> Columns:
     dp_stride = np.where(pipeline_outside, columns["tp"], columns["tp"] * columns["pp"])
     stage_ranks = inner * columns["dp"]
     expert_stride = columns["ep"] * columns["etp"]
+    # Runs that were measured elsewhere have no column for their schedule: it is none that spreads slices.
+    spread = np.equal(columns["schedule"], SCHEDULES.index("slimpipe")) if "schedule" in columns else False
     return {
         **columns,
         "dp_stride": dp_stride,
@@ -304,21 +318,37 @@ def with_strides(columns: Columns) -> Columns:
         "expert_shard": stage_ranks // expert_stride,
         "expert_stride": expert_stride,
         "world": stage_ranks * columns["pp"],
-        "spread": ((columns["schedule"] == SCHEDULES.index("slimpipe")) & (columns["pp"] > 1)).astype(np.int64),
+        "spread": (spread & (columns["pp"] > 1)).astype(np.int64),
     }
+
+
+def head_position(layouts: Mapping[str, NDArray[Any]]) -> NDArray[np.int64]:
+    """The pipeline rank that holds the head, as its last chunk; the embedding is in the first chunk of rank 0."""
+    return np.asarray(np.where(_V_SHAPED[layouts["schedule"]], 0, layouts["pp"] - 1))
+
+
+def group_size(layout: Mapping[str, int]) -> int:
+    """Micro-batches that an interleaved layout takes through a chunk in a row; 0 for other schedules."""
+    if SCHEDULES[layout["schedule"]] != "interleaved":
+        return 0
+    return layout["group_size"] or min(layout["pp"], layout["num_microbatches"])
 
 
 def chunk_layers(layers: ArrayLike, vpp: ArrayLike, chunk: ArrayLike, ends_model: ArrayLike) -> NDArray[np.int64]:
     """Layers of chunk number `chunk` of stages that hold `layers` layers in `vpp` chunks; elementwise.
 
-    As even as they go. The chunk that also holds the embedding (the first rank's first) or the head (the last rank's
-    last) is among the smaller ones, as in Llama 3's balanced pipeline: where `ends_model`, on the last of several
-    ranks, the wider chunks come first, elsewhere last.
+    As even as they go. The chunk that also holds the head, a rank's last, is among the smaller ones, as in Llama 3's
+    balanced pipeline: where the stage `ends_model` the wider chunks come first, elsewhere last, so that the chunk that
+    holds the embedding is a smaller one too, unless the head is on its rank.
     """
     base, extra = np.divmod(layers, vpp)
     wide = np.where(ends_model, np.less(chunk, extra), np.greater_equal(chunk, vpp - extra))
     return np.asarray(base + wide, dtype=np.int64)
 
+
+SPLIT = np.array([name in schedules.SPLIT for name in SCHEDULES])
+"""Which of SCHEDULES have a split backward."""
+_V_SHAPED = np.array([name in schedules.V_SHAPED for name in SCHEDULES])
 
 _TENSOR_PARALLEL_RULES = (
     "tp-divides-heads",
@@ -358,51 +388,14 @@ def _shard_sizes(request: PlanRequest, dp: int, stride: int) -> list[int]:
     return sorted(sizes, reverse=True)
 
 
-def searched_schedules(request: PlanRequest) -> tuple[str, ...]:
-    """The schedules of pipelines that the request asks for: the one it names, or those that its target runs."""
-    if request.schedule is not None:
-        return (request.schedule,)
-    if request.target == "any":
-        return USUAL_SCHEDULES
-    values = {**known_values(request), "pp": 2, "schedule": np.arange(len(SCHEDULES))}
-    runs = rules.expressible(values, request.target, fields=("pp", "schedule"))
-    return tuple(name for name, wanted in zip(SCHEDULES, np.broadcast_to(runs, len(SCHEDULES)), strict=True) if wanted)
-
-
 def is_sliced(request: PlanRequest) -> bool:
     """Whether some of the schedules that are searched cut sequences into slices."""
-    return any(name in SLICED for name in searched_schedules(request))
-
-
-def not_searched(request: PlanRequest) -> tuple[str, ...]:
-    """What no layout of the search has, with the flag that adds it where there is one."""
-    schedules = [name for name in SCHEDULES if name not in searched_schedules(request)]
-    others = f"pipelines that are {' or '.join(schedules)} (--target runtime)"
-    cuts = "slices of several sequences, and other numbers of slices than a few times pp or powers of two"
-    return (
-        *NOT_SEARCHED,
-        *((others,) if schedules and request.schedule is None and request.target == "any" else ()),
-        *((cuts,) if is_sliced(request) else ()),
-    )
-
-
-def _schedules(request: PlanRequest, pp: int, num_microbatches: int) -> list[tuple[int, int, int, int]]:
-    """(vpp, schedule index, slices, group size) of pipelines of `pp` ranks on whole micro-batches."""
-    if pp == 1:
-        return [(1, SCHEDULES.index("1f1b"), 1, 0)] if request.schedule in (None, "1f1b") else []
-    wanted = searched_schedules(request)
-    choices = [(1, SCHEDULES.index(name), 1, 0) for name in ("1f1b", "gpipe") if name in wanted]
-    most = (units(request.model) + 2) // pp
-    if "interleaved" in wanted and num_microbatches % pp == 0:
-        choices += [(vpp, SCHEDULES.index("interleaved"), 1, pp) for vpp in range(2, most + 1)]
-    if "breadth-first" in wanted:
-        choices += [(vpp, SCHEDULES.index("breadth-first"), 1, 0) for vpp in range(2, most + 1)]
-    return choices
+    return any(name in schedules.SLICED for name in request.schedules)
 
 
 def _sliced_schedules(request: PlanRequest, tp: int, cp: int, pp: int) -> list[tuple[int, int, int, int]]:
     """(vpp, schedule index, slices, group size) of pipelines of `pp` ranks on slices of single sequences."""
-    wanted = [name for name in searched_schedules(request) if name in SLICED]
+    wanted = [name for name in request.schedules if name in schedules.SLICED]
     if pp == 1 or not wanted:
         return []
     known = {"seq_len": request.workload.seq_len, "tp": tp, "cp": cp}
@@ -418,26 +411,35 @@ def _sliced_schedules(request: PlanRequest, tp: int, cp: int, pp: int) -> list[t
     return choices
 
 
-def slice_counts(request: PlanRequest, pp: int, in_turns: bool) -> list[int]:
-    """Into how many slices a sequence is cut, ascending; multiples of pp where ranks take slices in turns."""
-    if in_turns:
-        counts = [pp * factor for factor in SLICE_FACTORS]
-    else:
-        counts = [2**power for power in range(1, (SLICE_FACTORS[-1] * pp).bit_length())]
-    seq_len = request.workload.seq_len
-    return [count for count in counts if seq_len % count == 0 and seq_len // count >= LEAST_SLICE_TOKENS]
+def _schedules(request: PlanRequest, pp: int, num_microbatches: int) -> list[tuple[int, int, int, int]]:
+    """(vpp, schedule index, slices, group size) of each way of the request's schedules to run `pp` ranks unsliced."""
+    wanted = request.schedules
+    if pp == 1:
+        return [(1, SCHEDULES.index("1f1b"), 1, 0)] if "1f1b" in wanted else []
+    choices = [(1, SCHEDULES.index(name), 1, 0) for name in ONE_CHUNK if name in wanted]
+    most = (units(request.model) + 2) // pp
+    for index, name in enumerate(SCHEDULES):
+        if name == "interleaved":
+            groups = _group_sizes(request, pp, num_microbatches)
+            choices += [(vpp, index, 1, group) for group in groups for vpp in range(2, most + 1)]
+        elif name == "breadth-first" and name in wanted:  # in one chunk it is GPipe
+            choices += [(vpp, index, 1, 0) for vpp in range(2, most + 1)]
+        elif name in schedules.V_SHAPED and name in wanted and most >= 2:
+            choices += [(2, index, 1, 0)] * bool(schedules.schedule(name).legal(pp, 2, num_microbatches))
+    return choices
 
 
-def every_slice_count(request: PlanRequest, tp: int, cp: int) -> list[int]:
-    """Into how many slices a sequence is cut on some pipeline of tp*cp ranks a stage, ascending."""
-    most = min(units(request.model), request.cluster.gpus // (tp * cp))
-    found = {
-        count for pp in range(2, most + 1) for turns in (False, True) for count in slice_counts(request, pp, turns)
-    }
-    return sorted(found)
+def _group_sizes(request: PlanRequest, pp: int, num_microbatches: int) -> list[int]:
+    """Sizes of the groups of interleaved micro-batches, 0 for the usual one: as many as ranks.
 
-
-def ends_can_spread(model: ModelSpec) -> bool:
-    """Whether embedding and head hold no layers, so that pipeline ranks can share them out by the vocabulary."""
-    pattern = model.layer_pattern
-    return not (pattern.leading or pattern.trailing or model.mtp_layers)
+    From two groups' worth of ranks on, hops are hidden: of larger groups, which keep more alive, the smallest is taken.
+    """
+    usual = [0] if num_microbatches % pp == 0 and {"interleaved", FLEXIBLE}.intersection(request.schedules) else []
+    if FLEXIBLE not in request.schedules:
+        return usual
+    if num_microbatches < pp:
+        return [0]
+    sizes = np.arange(pp + 1, num_microbatches + 1)
+    legal = sizes[interleaved.legal(pp, 2, num_microbatches, group_size=sizes)]
+    enough = np.searchsorted(legal, 2 * pp)
+    return [*usual, *legal[: enough + 1].tolist()]

@@ -107,7 +107,7 @@ def kv_gradient_bytes(model: Decoder, tokens: float, cut: Cut) -> float:
 
     The authors count hidden for the width of keys and values, grouped heads or not.
     """
-    chunk_slices = kv_gradient_chunk_slices(cut.chunks, cut.slices, cut.pp)
+    chunk_slices: int = kv_gradient_chunk_slices(cut.chunks, cut.slices, cut.pp)
     return 2 * BYTES_16_BIT * model.hidden * tokens / cut.slices * cut.layers_per_chunk * chunk_slices
 
 

@@ -19,14 +19,17 @@ from planner.rules.maxtext import MAXTEXT, MAXTEXT_RULES
 from planner.rules.megatron import BRIDGE, BRIDGE_RULES, MEGATRON, MEGATRON_RULES
 from planner.rules.nanotron import NANOTRON, NANOTRON_RULES
 from planner.rules.rule import SCOPES, Rule, Scope, Values, nearest_divisors
+from planner.rules.schedules import FLEXIBLE, SCHEDULES
 from planner.rules.torchtitan import TORCHTITAN, TORCHTITAN_RULES
 
 __all__ = [
     "CONTEXT_TYPES",
+    "FLEXIBLE",
     "LAUNCHERS",
     "RANK_ORDERS",
     "RECOMPUTE_MODULES",
     "RULES",
+    "SCHEDULES",
     "SCOPES",
     "Launcher",
     "Rule",

@@ -20,6 +20,7 @@ from planner.rules.express import (
     untied_with_pipeline,
     vocabulary_divides,
 )
+from planner.rules.schedules import TORCH
 
 __all__ = ["AUTOMODEL", "AUTOMODEL_RULES"]
 
@@ -29,7 +30,7 @@ AUTOMODEL_RULES = (
     runs_schedules(
         AUTOMODEL,
         "pipeline.pp_schedule is a name that torch.distributed.pipelining knows.",
-        *("1f1b", "interleaved", "gpipe", "breadth-first"),
+        *TORCH,
     ),
     microbatches_fill_1f1b(AUTOMODEL),
     untied_with_pipeline(AUTOMODEL),

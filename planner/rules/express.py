@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from planner.request import SCHEDULES
 from planner.rules.rule import Rule, Scope, Values, divides
+from planner.rules.schedules import SCHEDULES
 
 __all__ = [
     "CONTEXT_TYPES",

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from planner.request import SCHEDULES
 from planner.rules.rule import Rule, Scope, Values, divides, nearest_divisors
+from planner.rules.schedules import SCHEDULES
 
 __all__ = ["LAYOUT_RULES"]
 

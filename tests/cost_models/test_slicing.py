@@ -38,7 +38,8 @@ def columns_of(model_name: str, slices: int, **changed: float) -> Columns:
     }
     added = {"slices": slices, "spread": 0.0, "kv_gradient_layers": 0.0, **changed}
     columns |= {name: np.full(ROWS, float(value)) for name, value in added.items()}
-    columns["live_head"] = columns["live_head"] * (columns["has_head"] > 0)
+    for name in ("live_head", "waiting_head"):  # a rank without a head has none of its activations
+        columns[name] = columns[name] * (columns["has_head"] > 0)
     return columns | {"slice_len": columns["seq_len"] / slices}
 
 

@@ -37,7 +37,8 @@ class Space:
         """Short and unique."""
         size = f"{self.gpus}gpus-{self.layers}layers-batch{self.batch}-memory{self.memory}-node{self.gpus_per_node}"
         changes = (re.sub(r".*\.(?=\w+=)|[^\w=]+", "", change) for change in self.changes)
-        return "-".join([size, self.seq_len, self.schedule or self.target, *changes])
+        schedule = "every" if self.schedule == EVERY_SCHEDULE else self.schedule or self.target
+        return "-".join([size, self.seq_len, schedule, *changes])
 
     def request(self, gap: float = 0.0) -> PlanRequest:
         """The request, with the memory that the space asks for."""
@@ -135,4 +136,22 @@ KINDS = [
     *Space(4, 2, 1, 0, seq_len="32k", changes=SLOW_NETWORK).with_memory(0.1, 0.4),
     *Space(2, 2, 1, 0, seq_len="16k", changes=EXPERTS + WINDOWS).with_memory(0.2),
     *Space(8, 2, 1, 0, seq_len="32k", changes=("kv_heads=8", *SLOW_NETWORK)).with_memory(0.05, 0.5),
+]
+
+# Split backwards, chunks that go down the ranks and back, groups of other sizes; several schedules at once.
+EVERY_SCHEDULE = "1f1b,interleaved,gpipe,breadth-first,zb-h1,zb-h2,zb-v,v-half,v-min,dualpipe-v,flexible"
+WIDE_ENDS = ("vocab=20000", "tie_embeddings=true", "positions=learned")
+SHAPES = [
+    *Space(3, 6, 6, 0, schedule="zb-h1", changes=ODD_HEADS).with_memory(0.1, 0.3),
+    *Space(4, 6, 4, 0, schedule="zb-h2", changes=ODD_HEADS + SLOW_NETWORK).with_memory(0.1, 0.6),
+    *Space(3, 6, 6, 0, schedule="zb-h2,zb-v", changes=ODD_HEADS + UNFUSED).with_memory(0.2, 0.6),
+    *Space(3, 7, 6, 0, schedule="zb-v", changes=ODD_HEADS).with_memory(0.1, 0.4),
+    *Space(4, 7, 4, 0, schedule="zb-v", changes=ODD_HEADS + WIDE_ENDS).with_memory(0.05, 0.3),
+    *Space(3, 7, 6, 0, schedule="v-half", changes=ODD_HEADS + NO_OVERLAP).with_memory(0.1, 0.5),
+    *Space(4, 6, 4, 0, schedule="v-min", changes=ODD_HEADS + SLOW_NETWORK).with_memory(0.05, 0.3),
+    *Space(3, 6, 6, 0, schedule="dualpipe-v", changes=ODD_HEADS + LEADING_DENSE).with_memory(0.2, 0.5),
+    *Space(2, 6, 4, 0, schedule="breadth-first", changes=NO_OVERLAP).with_memory(0.3, 0.8),
+    *Space(4, 7, 3, 0, schedule="flexible", changes=ODD_HEADS + SLOW_NETWORK).with_memory(0.3),
+    *Space(4, 6, 6, 0, schedule="flexible", gpus_per_node=1, changes=ODD_HEADS + SLOW_NETWORK).with_memory(0.1),
+    *Space(3, 6, 6, 0, schedule=EVERY_SCHEDULE, changes=ODD_HEADS + SLOW_NETWORK).with_memory(0.05, 0.2, 0.6),
 ]

@@ -8,7 +8,8 @@ import numpy as np
 from planner.request import PlanRequest
 from planner.rules import RECOMPUTE_MODULES, expressible
 from planner.space import RECOMPUTE_SETS, ZERO_MODES, known_values
-from tests.oracles.brute_force import ZERO_WAYS, BruteForce, Row, Stages, _splits
+from tests.oracles.brute_force import ZERO_WAYS, BruteForce, Stages, _splits
+from tests.oracles.legal_layouts import Row
 
 FULL = RECOMPUTE_SETS.index(("full",))
 WITHOUT_SEQUENCE_PARALLEL = ("deepspeed", "accelerate", "trainer", "axolotl")

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from planner.request import SCHEDULES, TARGETS
-from planner.rules import LAUNCHERS, RULES, SCOPES, Rule, expressible, refusals
+from planner.request import TARGETS
+from planner.rules import LAUNCHERS, RULES, SCHEDULES, SCOPES, Rule, expressible, refusals
 
 FACTS: dict[str, Any] = {
     "heads": 32,
@@ -194,8 +194,8 @@ def test_every_case_is_of_some_rule_and_ids_are_unique() -> None:
     [
         ("megatron", {"1f1b", "interleaved"}),
         ("bridge", {"1f1b", "interleaved"}),
-        ("torchtitan", {"1f1b", "interleaved", "gpipe", "breadth-first"}),
-        ("automodel", {"1f1b", "interleaved", "gpipe", "breadth-first"}),
+        ("torchtitan", {"1f1b", "interleaved", "gpipe", "breadth-first", "zb-h1", "zb-v", "dualpipe-v"}),
+        ("automodel", {"1f1b", "interleaved", "gpipe", "breadth-first", "zb-h1", "zb-v", "dualpipe-v"}),
         ("deepspeed", {"1f1b"}),
         ("nanotron", {"1f1b", "gpipe"}),
         ("maxtext", {"gpipe", "breadth-first"}),

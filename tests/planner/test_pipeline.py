@@ -31,6 +31,7 @@ from tests.oracles.spaces import (
     SLOW_NETWORK,
     TIED,
     UNFUSED,
+    WIDE_ENDS,
     WIDE_EXPERTS,
     WINDOWS,
     Space,
@@ -49,6 +50,9 @@ ANY = [
     Space(4, 5, 2, 1.0, schedule="slimpipe", seq_len="8k", changes=TIED + NO_OVERLAP),
     Space(3, 6, 2, 0.5, schedule="seq1f1b", seq_len="8k", changes=ODD_HEADS + UNFUSED),
     Space(4, 4, 2, 0.5, target="runtime", seq_len="4k", gpus_per_node=1, changes=SLOW_NETWORK),
+    Space(3, 6, 6, 0.5, schedule="zb-h1,zb-h2", changes=ODD_HEADS + UNFUSED),
+    Space(3, 7, 6, 0.3, schedule="zb-v,v-half,v-min", gpus_per_node=1, changes=ODD_HEADS + WIDE_ENDS + SLOW_NETWORK),
+    Space(3, 6, 6, 0.3, schedule="dualpipe-v,flexible,breadth-first", changes=ODD_HEADS + LEADING_DENSE + NO_OVERLAP),
 ]
 EACH = pytest.mark.parametrize("space", ANY, ids=lambda space: space.name)
 

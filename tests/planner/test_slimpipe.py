@@ -16,7 +16,8 @@ from planner.infeasible import nearest
 from planner.options import MARGIN
 from planner.predict import CostModel
 from planner.request import PlanRequest, build_request
-from planner.space import SCHEDULES, layouts, meshes, searched_schedules
+from planner.rules import SCHEDULES
+from planner.space import layouts, meshes
 from planner.timeline.timeline import timeline_of_plan
 from tests.oracles.spaces import SLICES, SLOW_NETWORK, Space
 
@@ -63,8 +64,8 @@ def test_memory_is_near_what_the_authors_plan_with(
 
 
 def test_the_bubble_shrinks_with_the_slices() -> None:
-    """About (p - 1) / (n v) of a micro-batch's work is waited for, and with hops and the ends' chunks twice that at most;
-    less with every slice more."""
+    """About (p - 1) / (n v) of a micro-batch's work is waited for, at most three times that with hops and the chunks of
+    the ends; less with more slices."""
     all_waited = []
     for slices in (8, 16, 32):
         candidate = of_authors(slices)
@@ -73,7 +74,7 @@ def test_the_bubble_shrinks_with_the_slices() -> None:
         waited = candidate.objective_s - 16 * work - chosen["global_s"].max()
         edges = (chosen["first_s"] + chosen["last_s"]).max()
         bubble = 7 / (slices * 10) * work
-        assert bubble * 0.99 <= waited <= bubble * 2 + edges
+        assert bubble * 0.99 <= waited <= bubble * 3 + edges
         all_waited.append(waited)
     assert all_waited == sorted(all_waited, reverse=True)
 
@@ -116,8 +117,8 @@ def test_an_explanation_adds_up(space: Space) -> None:
     [
         ({}, SCHEDULES[:3]),
         ({"target": "megatron"}, ("1f1b", "interleaved")),
-        ({"target": "torchtitan"}, SCHEDULES[:4]),
-        ({"target": "axolotl"}, ()),
+        ({"target": "torchtitan"}, (*SCHEDULES[:5], "zb-v", "dualpipe-v")),
+        ({"target": "axolotl"}, ("1f1b",)),
         ({"target": "runtime"}, SCHEDULES),
         ({"target": "megatron", "schedule": "slimpipe"}, ("slimpipe",)),
     ],
@@ -125,7 +126,7 @@ def test_an_explanation_adds_up(space: Space) -> None:
 def test_a_target_says_which_schedules_are_searched(flags: dict[str, str], schedules: tuple[str, ...]) -> None:
     """Without one they are the usual ones; a schedule that is named is the only one."""
     request = build_request("llama3-8b", 8, "80GB", **flags)
-    assert searched_schedules(request) == schedules
+    assert request.schedules == schedules
     assert CostModel(request).sliced == ("slimpipe" in schedules)
 
 
@@ -143,7 +144,7 @@ def test_a_search_of_usual_schedules_says_nothing_of_others() -> None:
     """They are among what was not searched, with the flag that adds them."""
     document = search.plan(Space(4, 4, 2, 0.5).request())
     assert not any(each.startswith("Not 1f1b") for each in document.assumptions)
-    assert "seq1f1b or slimpipe (--target runtime)" in document.assumptions[-1]
+    assert "seq1f1b, slimpipe (--target runtime, --schedule)" in document.assumptions[-1]
 
 
 def test_rivals_are_told_of_the_mesh_of_the_plan() -> None:
@@ -151,13 +152,15 @@ def test_rivals_are_told_of_the_mesh_of_the_plan() -> None:
     request = next(space for space in SLICES if space.schedule == "slimpipe").request()
     pipeline = replayed(_best(request)).pipeline
     least = float(np.max(pipeline.chosen(_best(request).choice)["device_bytes"])) * 1.08
-    held = request.replaced(schedule=None, target="runtime", capacity_bytes=least, fixed={"pp": 2})
+    held = request.replaced(schedules=SCHEDULES, target="runtime", capacity_bytes=least, fixed={"pp": 2})
     found = Search(CostModel(held))
     found.add(_best(request))
     told = {each.split()[1].rstrip(":"): each for each in rivals.rivals(found)}
     assert "slimpipe" not in told
     assert set(told) == set(SCHEDULES) - {"slimpipe"}
-    assert all("longer than the plan" in each or "too much on stage" in each for each in told.values())
+    assert all(
+        "longer than the plan" in each or "too much on stage" in each or "legal" in each for each in told.values()
+    )
 
 
 @lru_cache

@@ -16,7 +16,7 @@ from planner.incumbent import Search
 from planner.launchers import refusals
 from planner.overrides import Overrides
 from planner.predict import CostModel
-from planner.request import TARGETS, PlanRequest, build_request
+from planner.request import TARGETS, PlanRequest, build_request, schedules_of
 from planner.rules import LAUNCHERS, violations
 from planner.space import known_values, sequence_parallel
 from tests.oracles.spaces import EVERY_SECOND_HAS_EXPERTS, EXPERTS, LEADING_DENSE, ODD_HEADS, SLOW_NETWORK, Space
@@ -80,13 +80,15 @@ def random_job(seed: int) -> PlanRequest:
         f"tie_embeddings={draw.choice(['true', 'false'])}",
         *(draw.choice(kinds) if layers > 1 else ()),
     ]
+    target = draw.choice(LAUNCHERS).name
     job = job_on(draw.randint(1, 8), draw.choice([1, 2, 4, 8]), draw.random() < 0.5)
     return job.replaced(
         model=Overrides.parse([f"model.{change}" for change in changes]).applied(job.model),
         workload=job.workload.replaced(
             seq_len=draw.choice([1024, 1024, 2048, 1000, 16384]), global_batch=draw.randint(1, 8)
         ),
-        target=draw.choice(LAUNCHERS).name,
+        target=target,
+        schedules=schedules_of(target),
         capacity_bytes=10 ** draw.uniform(9.1, 10.5),
         gap=0.02,
     )
@@ -167,7 +169,7 @@ def test_advice_has_the_best_step_of_every_launcher() -> None:
         if answer.expressible:
             assert answer.best_step_time_s == step_s
         else:
-            own = planned(request.replaced(target=name))
+            own = planned(request.replaced(target=name, schedules=schedules_of(name)))
             assert answer.best_step_time_s is None if own is None else True
             if own is not None and answer.best_step_time_s is not None:
                 assert answer.best_step_time_s == pytest.approx(own.predicted.step_time_s, rel=0.011)

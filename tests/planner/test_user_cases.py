@@ -7,8 +7,7 @@ import pytest
 from cost_models.specs.errors import SpecError
 from planner.document import Chunk, Stage
 from planner.predict import padded_vocab
-from planner.request import SCHEDULES
-from planner.rules import legal, refusals, violations
+from planner.rules import SCHEDULES, legal, refusals, violations
 from tests.planner.sample import sample_document
 from tests.planner.test_launcher_rules import FULL, GOOD, HALF
 

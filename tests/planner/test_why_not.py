@@ -114,6 +114,7 @@ def test_a_worse_plan_is_found_out(document, request_):
         ("num_microbatches=7", "microbatches-make-batch", "must be global_batch (16)"),
         ("vpp=2,pp=1", "interleaving-needs-pipeline", "needs pp above 1"),
         ("vpp=2,pp=2,schedule=1f1b", "schedule-1f1b", "one chunk a rank"),
+        ("vpp=3,pp=2,schedule=zb-v", "schedule-zb-v", "two chunks a rank"),
         ("dp_shard=2,dp_replicate=4,dp=4", "shards-and-replicas-make-dp", "must be dp (4)"),
         ("sequence_parallel=true,tp=1", "sequence-parallel-needs-tp", "needs tp above 1"),
         ("ep=2", "ep-divides-experts", "experts (1)"),

@@ -31,6 +31,6 @@ def test_a_schedule_that_is_not_known_is_refused() -> None:
 def test_a_schedule_that_cannot_run_the_layout_is_refused() -> None:
     """1F1B has one chunk a rank: the document says seven."""
     document = plan()
-    other = document.parallelism.model_copy(update={"schedule": "1f1b", "group_size": 0})
+    other = document.parallelism.model_copy(update={"schedule": "1f1b"})
     with pytest.raises(RequestError, match="'1f1b' cannot be replayed: 1f1b needs .* one chunk a rank"):
         timeline_of_plan(document.model_copy(update={"parallelism": other}))

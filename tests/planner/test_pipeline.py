@@ -54,7 +54,14 @@ ANY = [
     Space(3, 7, 6, 0.3, schedule="zb-v,v-half,v-min", gpus_per_node=1, changes=ODD_HEADS + WIDE_ENDS + SLOW_NETWORK),
     Space(3, 6, 6, 0.3, schedule="dualpipe-v,flexible,breadth-first", changes=ODD_HEADS + LEADING_DENSE + NO_OVERLAP),
 ]
-EACH = pytest.mark.parametrize("space", ANY, ids=lambda space: space.name)
+# Brute force takes seconds on each: the quick run takes every third space.
+EACH = pytest.mark.parametrize(
+    "space",
+    [
+        pytest.param(space, id=space.name, marks=[pytest.mark.slow] if index % 3 else [])
+        for index, space in enumerate(ANY)
+    ],
+)
 
 
 @dataclass(frozen=True)

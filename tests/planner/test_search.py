@@ -17,12 +17,12 @@ from tests.oracles.spaces import EVERY_SCHEDULE, KINDS, ODD_HEADS, SHAPES, SLICE
 # Brute force takes seconds on the larger ones.
 SLOW = [space for space in [*SPACES, *KINDS] if space.gpus >= 5 or space.seq_len == "4k"] + KINDS[1::2]
 MANY = (EVERY_SCHEDULE, "flexible")
-# The quick run takes every third space; the whole suite takes them all.
+# The quick run takes every sixth space; the whole suite takes them all.
 PARAMETERS = [
-    pytest.param(space, id=space.name, marks=[pytest.mark.slow] if space in SLOW or index % 3 else [])
+    pytest.param(space, id=space.name, marks=[pytest.mark.slow] if space in SLOW or index % 6 else [])
     for index, space in enumerate([*SPACES, *KINDS, *SLICES])
 ] + [
-    pytest.param(space, id=space.name, marks=[pytest.mark.slow] if space.schedule in MANY or index % 2 else [])
+    pytest.param(space, id=space.name, marks=[pytest.mark.slow] if space.schedule in MANY or index % 4 else [])
     for index, space in enumerate(SHAPES)
 ]
 PIPELINES = Space(4, 6, 2, 0.2, changes=ODD_HEADS + SLOW_NETWORK)

@@ -72,9 +72,19 @@ def planning(
     global_batch_tokens: Annotated[
         str | None, typer.Option(help="Tokens of a step: 4M.", metavar="TOKENS", rich_help_panel=BATCH)
     ] = None,
+    target: Annotated[
+        str,
+        typer.Option(
+            help="Search only what this launcher can express; any: some launcher, runtime: ours.",
+            metavar="NAME",
+            rich_help_panel=SEARCH,
+        ),
+    ] = "any",
     schedule: Annotated[
         str | None,
-        typer.Option(help="Search this pipeline schedule alone.", metavar="NAME", rich_help_panel=SEARCH),
+        typer.Option(
+            help="Search these pipeline schedules alone: zb-v, or 1f1b,v-half.", metavar="NAMES", rich_help_panel=SEARCH
+        ),
     ] = None,
     gap: Annotated[
         float,
@@ -95,6 +105,14 @@ def planning(
         ),
     ] = None,
     why_not: WhyNot = None,
+    advise: Annotated[
+        bool,
+        typer.Option(
+            "--advise",
+            help="Search the best plan of every launcher, too: several times the time.",
+            rich_help_panel=SEARCH,
+        ),
+    ] = False,
     json: Json = False,
     output: Annotated[
         str | None,
@@ -131,13 +149,14 @@ def planning(
         "global_batch": global_batch,
         "global_batch_tokens": global_batch_tokens,
         "recipe": recipe,
+        "target": target,
         "schedule": schedule,
         "gap": gap,
         "time_limit_s": time_limit,
         "top_k": top_k,
         "overrides": set_ or (),
     }
-    _answer(lambda: plan(flags, as_json=json, output=output, stats=stats, why_not=why_not), json)
+    _answer(lambda: plan(flags, as_json=json, output=output, stats=stats, why_not=why_not, advise=advise), json)
 
 
 @app.command()
@@ -238,6 +257,18 @@ def evaluate(
     from cli.evaluate import evaluate
 
     _answer(lambda: evaluate(runs, out=out, as_json=json), json)
+
+
+@app.command()
+def rules(
+    name: Annotated[str | None, typer.Argument(help="A rule, to explain in full.", metavar="ID")] = None,
+    launcher: Annotated[str | None, typer.Option(help="The rules of one launcher.", metavar="NAME")] = None,
+    json: Json = False,
+) -> None:
+    """List what plans must obey, and what each launcher can express."""
+    from cli.rules import rules
+
+    _answer(lambda: rules(name, launcher=launcher, as_json=json), json)
 
 
 @app.command()

@@ -15,9 +15,15 @@ from planner.request import PlanRequest, build_request
 
 
 def plan(
-    flags: dict[str, Any], *, as_json: bool, output: str | None, stats: str | None, why_not: str | None = None
+    flags: dict[str, Any],
+    *,
+    as_json: bool,
+    output: str | None,
+    stats: str | None,
+    why_not: str | None = None,
+    advise: bool = False,
 ) -> int:
-    """Plans what the flags ask for and prints it; the exit code.
+    """Plans what the flags ask for and prints it, with `advise` also what each launcher could; the exit code.
 
     Raises PlannerError or SpecError. A search that was stopped early prints its best so far and warns on stderr.
     """
@@ -32,6 +38,8 @@ def plan(
     started_s = time.perf_counter()
     document, code = _searched(request)
     wall_time_s = time.perf_counter() - started_s
+    if advise and code == DONE:
+        document, code = _advised(document, request)
     if output is not None:
         write(document, output)
     if stats is not None:
@@ -41,6 +49,18 @@ def plan(
     else:
         print_with_answer(document, why_not, request, as_json=as_json)
     return code
+
+
+def _advised(document: PlanDocument, request: PlanRequest) -> tuple[PlanDocument, int]:
+    """The plan with the best step of every launcher, and the exit code; as it was where this was interrupted."""
+    from planner.advice import advised
+
+    try:
+        with live_line() as progress:
+            return advised(document, request, progress), DONE
+    except Interrupted as stop:
+        print(f"plan: {stop}; the best plans of other launchers are left out", file=sys.stderr)
+        return document, INTERRUPTED
 
 
 def _searched(request: PlanRequest) -> tuple[PlanDocument, int]:

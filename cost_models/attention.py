@@ -41,7 +41,7 @@ from cost_models.operators import (
 from cost_models.specs.model import ModelSpec
 from cost_models.specs.recipe import FrameworkRecipe
 
-__all__ = ["attention_block", "attention_scores", "key_value_bytes", "kv_heads_per_rank"]
+__all__ = ["attention_block", "attention_scores", "key_value_bytes", "kv_heads_per_rank", "pipeline_exchange_bytes"]
 
 Expr = Any
 FP32_BYTES = 4
@@ -56,7 +56,9 @@ ALIGNED_WIDTH, UNALIGNED_SLOWDOWN = 8, 12.0
 EAGER_ROPE_BYTES, EAGER_ROPE_KERNELS = 6 + 8 + 6, 6
 kv_heads_per_rank = maximum(sym.kv_heads / sym.tp, 1)  # with more ranks than heads each rank holds a copy
 ring_ranks = sym.cp / sym.cp_heads
-attention_scores = sym.micro_batch_size * sym.heads / sym.tp * sym.seq_len / sym.cp * sym.seq_len
+# Of n slices the first needs its own keys, the last those of the whole sequence.
+mean_keys = (sym.seq_len + sym.slice_len) / 2
+attention_scores = sym.micro_batch_size * sym.heads / sym.tp * sym.slice_len / sym.cp * sym.seq_len
 
 
 def attention_block(model: ModelSpec, recipe: FrameworkRecipe, window: int) -> Block:
@@ -75,9 +77,15 @@ def attention_block(model: ModelSpec, recipe: FrameworkRecipe, window: int) -> B
     )
 
 
-def key_value_bytes(model: ModelSpec) -> Expr:
-    """Bytes of the keys and values of one whole sequence of a micro-batch on one tensor-parallel rank."""
-    return ACTIVATION_BYTES * sym.micro_batch_size * sym.seq_len * _key_value_width(model)
+def key_value_bytes(model: ModelSpec, length: Expr = sym.seq_len) -> Expr:
+    """Bytes of the keys and values of a micro-batch's sequences, or of `length` tokens of each, on a TP rank."""
+    return ACTIVATION_BYTES * sym.micro_batch_size * length * _key_value_width(model)
+
+
+def pipeline_exchange_bytes(model: ModelSpec) -> Expr:
+    """Bytes of the queries of one slice and of what they attend to, on one rank: what pipeline ranks that share out the
+    attention of early and late slices send at most, one direction (SlimPipe moves half of a slice or less)."""
+    return ACTIVATION_BYTES * tokens * (sym.heads * _head_dims(model)[0] / sym.tp + _value_width(model))
 
 
 def _head_dims(model: ModelSpec) -> tuple[Expr, Expr]:
@@ -194,7 +202,7 @@ def _context_exchange(model: ModelSpec) -> Block:
     heads_width = sym.heads * _head_dims(model)[0] / sym.tp + _key_value_width(model) + _value_width(model)
     switched = ACTIVATION_BYTES * tokens * heads_width  # query, key, value in; output back
     switch = all_to_all_s(switched, sym.cp_heads, sym.tp)
-    gathered = key_value_bytes(model) / sym.cp_heads
+    gathered = key_value_bytes(model, mean_keys) / sym.cp_heads
     gather = all_gather_s(gathered, ring_ranks, sym.tp * sym.cp_heads)
     scatter = reduce_scatter_s(gathered, ring_ranks, sym.tp * sym.cp_heads)
     # Backward gathers keys and values again and reduces their gradients.
@@ -221,8 +229,9 @@ def _context_exchange(model: ModelSpec) -> Block:
 def _attention_sizes(model: ModelSpec, window: int) -> tuple[Expr, ...]:
     """Batch, heads, queries, keys and head width of a rank's core attention, as its operators take them.
 
-    The operator counts queries * keys / 2 causal pairs. With head and tail chunks paired, each context-parallel rank
-    does an equal share; a window of w tokens leaves s*w - w*w/2 pairs of a sequence, chunks of w half a square each.
+    The operator counts queries * keys / 2 causal pairs; of several slices these are the pairs of the mean one. With
+    head and tail chunks paired, each context-parallel rank does an equal share; a window of w tokens leaves
+    s*w - w*w/2 pairs of a sequence, chunks of w half a square each.
     """
     query_key, value = _head_dims(model)
     keys = sym.seq_len
@@ -233,7 +242,7 @@ def _attention_sizes(model: ModelSpec, window: int) -> tuple[Expr, ...]:
     elif window:
         seen = minimum(window, sym.seq_len)
         keys = 2 * seen - seen * seen / sym.seq_len
-    queries = sym.seq_len * sym.cp_heads / sym.cp
+    queries = sym.slice_len * sym.cp_heads / sym.cp
     return sym.micro_batch_size, sym.heads / (sym.tp * sym.cp_heads), queries, keys, (query_key + value) / 2
 
 
@@ -265,7 +274,7 @@ def _core_attention(model: ModelSpec, recipe: FrameworkRecipe, window: int) -> B
 
 def _ring(model: ModelSpec, core: Operator) -> Operator:
     """What the core attention cannot hide of keys and values that go round a ring beside it."""
-    passed = all_gather_s(key_value_bytes(model) / sym.cp_heads, ring_ranks, sym.tp * sym.cp_heads)
+    passed = all_gather_s(key_value_bytes(model, mean_keys) / sym.cp_heads, ring_ranks, sym.tp * sym.cp_heads)
     return Operator(
         "key-value ring",
         exposed_s(core.forward_s, sym.cp_ring * passed),

@@ -58,7 +58,7 @@ CAST_BYTES = 4
 EAGER_NORM_PASSES, EAGER_NORM_KERNELS = (18, 36), 6
 ZERO = Integer(0)
 
-tokens = sym.micro_batch_size * sym.seq_len / sym.cp
+tokens = sym.micro_batch_size * sym.slice_len / sym.cp
 sequence_shard = 1 + sym.sequence_parallel * (sym.tp - 1)
 residual_bytes = ACTIVATION_BYTES * tokens * sym.hidden
 

@@ -11,7 +11,14 @@ from typing import Any
 from cost_models import symbols as sym
 from cost_models.blocks import ZERO
 from cost_models.layers import chain
-from cost_models.memory import fractions, owned_parameters, shared_parameters, stage_parameters, unit_parameters
+from cost_models.memory import (
+    embedding_is_here,
+    fractions,
+    owned_parameters,
+    shared_parameters,
+    stage_parameters,
+    unit_parameters,
+)
 from cost_models.operators import (
     all_gather_s,
     all_reduce_s,
@@ -61,47 +68,48 @@ def exchange_costs(model: ModelSpec, recipe: FrameworkRecipe) -> dict[str, Expr]
     if model.tie_embeddings:
         shared = recipe.gradient_reduce_bytes * shared_parameters(model)
         # Two ranks that span the pipeline's whole block: neighbours at half of it span as much.
-        costs["tied_reduce_s"] = all_reduce_s(shared, 2, sym.pp * sym.pp_stride / 2) * sym.pipelined
+        costs["tied_reduce_s"] = all_reduce_s(shared, 2, sym.pp * sym.pp_stride / 2) * sym.ends_apart
     return costs
 
 
-def forward_s(model: ModelSpec, recipe: FrameworkRecipe, *, offload: bool = False) -> Expr:
+def forward_s(model: ModelSpec, recipe: FrameworkRecipe, *, offload: bool = False, sliced: bool = False) -> Expr:
     """What moving states and activations beside it adds to the forward of one micro-batch, seconds.
 
-    FSDP that reshards gathers parameters; offloaded weights come in; offloaded activations go out.
+    FSDP that reshards gathers parameters; offloaded weights come in; offloaded activations go out: all for each of the
+    passes that a micro-batch takes.
     """
-    away = fractions(offload)
+    away, passes = fractions(offload), passes_of(sliced)
     gathers = sym.shard_weights * sym.reshard
 
     def of_unit(unit: str, recomputed: bool) -> Expr:
-        share = _share(model, unit)
+        share = _share(model, unit, sliced)
         return _beside(
             recipe.overlap_parameter_gather,
             sym.PARTS[f"{unit}_forward_s"],
-            gathers * share * sym.PARTS[f"{unit}_gather_s"],
-            _weights_in(unit, recipe, share * away["weights"]),
-            _copied(to_host_s, away["activations"] * _kept(unit, recomputed)),
+            passes * gathers * share * sym.PARTS[f"{unit}_gather_s"],
+            passes * _weights_in(unit, recipe, share * away["weights"]),
+            passes * _copied(to_host_s, away["activations"] * _kept(unit, recomputed)),
         )
 
     return _over_units(of_unit)
 
 
-def backward_s(model: ModelSpec, recipe: FrameworkRecipe, *, offload: bool = False) -> Expr:
+def backward_s(model: ModelSpec, recipe: FrameworkRecipe, *, offload: bool = False, sliced: bool = False) -> Expr:
     """What moving states and activations beside it adds to the backward of one micro-batch, seconds.
 
-    With sharded gradients each micro-batch reduces its own; with FSDP that reshards each gathers parameters again.
+    With sharded gradients each pass of it reduces its own; with FSDP that reshards each gathers parameters again.
     """
-    away = fractions(offload)
+    away, passes = fractions(offload), passes_of(sliced)
 
     def of_unit(unit: str, recomputed: bool) -> Expr:
-        share = _share(model, unit)
-        gather = sym.shard_weights * sym.reshard * share * sym.PARTS[f"{unit}_gather_s"]
-        reduce = _reduced_at_once(recipe) * share * sym.PARTS[f"{unit}_reduce_s"]
+        share = _share(model, unit, sliced)
+        gather = passes * sym.shard_weights * sym.reshard * share * sym.PARTS[f"{unit}_gather_s"]
+        reduce = passes * _reduced_at_once(recipe) * share * sym.PARTS[f"{unit}_reduce_s"]
         compute = _backward(unit) + (sym.PARTS[f"{unit}_recompute_s"] if recomputed else 0)
         gradients = share * away["gradients"] * _owned_bytes(unit, recipe.gradient_bytes, sym.shard_gradients)
         copied_in = _weights_in(unit, recipe, share * away["weights"]) + _copied(from_host_s, gradients)
         copied_in += _copied(from_host_s, away["activations"] * _kept(unit, recomputed))
-        copied_out = _copied(to_host_s, gradients)
+        copied_in, copied_out = passes * copied_in, passes * _copied(to_host_s, gradients)
         hidden = (reduce if recipe.overlap_gradient_reduce else 0) + (gather if recipe.overlap_parameter_gather else 0)
         waited = (0 if recipe.overlap_gradient_reduce else reduce) + (0 if recipe.overlap_parameter_gather else gather)
         return waited + _beside(True, compute, hidden, copied_in, copied_out)
@@ -109,7 +117,7 @@ def backward_s(model: ModelSpec, recipe: FrameworkRecipe, *, offload: bool = Fal
     return _over_units(of_unit)
 
 
-def first_s(model: ModelSpec, recipe: FrameworkRecipe, *, offload: bool = False) -> Expr:
+def first_s(model: ModelSpec, recipe: FrameworkRecipe, *, offload: bool = False, sliced: bool = False) -> Expr:
     """Seconds before a stage's first forward, or added to it, by gathering parameters.
 
     Nothing runs beside the first unit's gather (or its weights' copy); each later unit is gathered beside the unit
@@ -118,7 +126,7 @@ def first_s(model: ModelSpec, recipe: FrameworkRecipe, *, offload: bool = False)
     something.
     """
     overlaps = recipe.overlap_parameter_gather
-    gather = {unit: _share(model, unit) * sym.PARTS[f"{unit}_gather_s"] for unit in sym.HELD}
+    gather = {unit: _share(model, unit, sliced) * sym.PARTS[f"{unit}_gather_s"] for unit in sym.HELD}
     lookup_s, layer_s = sym.PARTS["embedding_forward_s"], sym.PARTS["layer_forward_s"]
     once = sym.has_embedding * gather["embedding"] + _beside(overlaps, sym.has_embedding * lookup_s, gather["layer"])
     once += maximum(sym.layers - 1, 0) * _beside(overlaps, layer_s, gather["layer"])
@@ -130,11 +138,11 @@ def first_s(model: ModelSpec, recipe: FrameworkRecipe, *, offload: bool = False)
     return (gathers - reshards) * once + reshards * hidden + _weights_in("layer", recipe, fractions(offload)["weights"])
 
 
-def last_s(model: ModelSpec, recipe: FrameworkRecipe) -> Expr:
+def last_s(model: ModelSpec, recipe: FrameworkRecipe, *, sliced: bool = False) -> Expr:
     """Seconds after a stage's last backward, or added to it, by reducing gradients: the mirror image of `first_s`."""
     overlaps, sharded = recipe.overlap_gradient_reduce, sym.shard_optimizer
     scattered, whole = (
-        {unit: _share(model, unit) * sym.PARTS[f"{unit}_{cost}"] for unit in sym.HELD}
+        {unit: _share(model, unit, sliced) * sym.PARTS[f"{unit}_{cost}"] for unit in sym.HELD}
         for cost in ("reduce_s", "all_reduce_s")
     )
     reduce = {unit: sharded * scattered[unit] + (1 - sharded) * whole[unit] for unit in sym.HELD}
@@ -153,12 +161,12 @@ def _reduced_at_once(recipe: FrameworkRecipe) -> Expr:
     return sym.shard_gradients if recipe.reduces_each_micro_batch else ZERO
 
 
-def global_s(model: ModelSpec, recipe: FrameworkRecipe, *, offload: bool = False) -> Expr:
+def global_s(model: ModelSpec, recipe: FrameworkRecipe, *, offload: bool = False, sliced: bool = False) -> Expr:
     """Seconds of gradient norm, optimizer step, unhidden parameter gather and tied-embedding reduction.
 
     Of offloaded optimizer states the gradients go out, the host steps, and the new weights come back.
     """
-    owned = owned_parameters(*stage_parameters(), sym.shard_optimizer)
+    owned = owned_parameters(*stage_parameters(sliced), sym.shard_optimizer)
     # Gradients are read; masters and moments are read and written; weights are written, and read where no master is.
     moved = recipe.gradient_bytes + 2 * (recipe.master_bytes + recipe.moment_bytes)
     moved += recipe.weight_bytes * (1 if recipe.master_bytes else 2)
@@ -168,12 +176,14 @@ def global_s(model: ModelSpec, recipe: FrameworkRecipe, *, offload: bool = False
     seconds += _copied(from_host_s, recipe.weight_bytes * on_host)
     seconds += sym.PARTS["gradient_norm_reduce_s"] + sym.PARTS["tied_reduce_s"]
     if not recipe.overlap_parameter_gather:
-        gathered = sum(count * _share(model, unit) * sym.PARTS[f"{unit}_gather_s"] for unit, count in sym.HELD.items())
+        gathered = sum(
+            count * _share(model, unit, sliced) * sym.PARTS[f"{unit}_gather_s"] for unit, count in sym.HELD.items()
+        )
         seconds += sym.shard_optimizer * (1 - sym.shard_weights) * gathered
     return seconds
 
 
-def _share(model: ModelSpec, unit: str) -> Expr:
+def _share(model: ModelSpec, unit: str, sliced: bool) -> Expr:
     """The part of a unit's states that is exchanged with it: a tied matrix, held at both ends, once.
 
     It goes with the embedding, where its gradient is complete; the head keeps its norm and its layers.
@@ -181,7 +191,12 @@ def _share(model: ModelSpec, unit: str) -> Expr:
     if unit != "head" or not model.tie_embeddings:
         return 1
     total = sym.PARTS["head_parameters"] + sym.PARTS["head_expert_parameters"]
-    return 1 - sym.has_embedding * sym.PARTS["shared_parameters"] / total
+    return 1 - embedding_is_here(sliced) * sym.PARTS["shared_parameters"] / total
+
+
+def passes_of(sliced: bool) -> Expr:
+    """Passes of a micro-batch through a layer: its slices, or one in expressions that know none."""
+    return sym.slices if sliced else 1
 
 
 def _over_units(of_unit: Any) -> Expr:

@@ -14,7 +14,7 @@ from cost_models.lowered import Lowered
 from cost_models.specs.model import ModelSpec
 from cost_models.specs.recipe import FrameworkRecipe
 
-__all__ = ["lowered_exchange", "lowered_micro_batch", "lowered_stage", "structure"]
+__all__ = ["lowered_exchange", "lowered_micro_batch", "lowered_pipeline_exchange", "lowered_stage", "structure"]
 
 # Sizes that stand in the expressions as symbols, and what is only told.
 _SIZES: Any = {
@@ -51,9 +51,14 @@ def structure(model: ModelSpec) -> str:
     return f"{model.model_dump_json(exclude=_SIZES)} {shapes} {zeros}"
 
 
-def lowered_micro_batch(model: ModelSpec, recipe: FrameworkRecipe) -> Lowered:
+def lowered_micro_batch(model: ModelSpec, recipe: FrameworkRecipe, *, sliced: bool = False) -> Lowered:
     """`stage.micro_batch_costs`, lowered; its operators are not bound to a device."""
-    return _micro_batch(_of_model(model), _of_recipe(recipe))
+    return _micro_batch(_of_model(model), _of_recipe(recipe), sliced)
+
+
+def lowered_pipeline_exchange(model: ModelSpec, recipe: FrameworkRecipe) -> Lowered:
+    """`slicing.pipeline_exchange_costs`, lowered; its operators are not bound to a device."""
+    return _pipeline_exchange(_of_model(model), _of_recipe(recipe))
 
 
 def lowered_exchange(model: ModelSpec, recipe: FrameworkRecipe) -> Lowered:
@@ -62,10 +67,16 @@ def lowered_exchange(model: ModelSpec, recipe: FrameworkRecipe) -> Lowered:
 
 
 def lowered_stage(
-    model: ModelSpec, recipe: FrameworkRecipe, context_bytes: float, *, offload: bool, outputs: tuple[str, ...]
+    model: ModelSpec,
+    recipe: FrameworkRecipe,
+    context_bytes: float,
+    *,
+    offload: bool,
+    outputs: tuple[str, ...],
+    sliced: bool = False,
 ) -> Lowered:
     """The named outputs of `stage.stage_costs` (all of them when none is named), lowered and not bound to a device."""
-    return _stage(_of_model(model), _of_recipe(recipe), context_bytes, offload, outputs)
+    return _stage(_of_model(model), _of_recipe(recipe), context_bytes, offload, outputs, sliced)
 
 
 def _of_model(model: ModelSpec) -> _Written:
@@ -77,13 +88,23 @@ def _of_recipe(recipe: FrameworkRecipe) -> _Written:
 
 
 @lru_cache(maxsize=256)
-def _micro_batch(model: _Written, recipe: _Written) -> Lowered:
+def _micro_batch(model: _Written, recipe: _Written, sliced: bool) -> Lowered:
     def costs() -> dict[str, Any]:
         from cost_models import stage
 
-        return stage.micro_batch_costs(model.spec, recipe.spec)
+        return stage.micro_batch_costs(model.spec, recipe.spec, sliced=sliced)
 
-    return kept(("micro-batch", model.key, recipe.key), lambda: _lowered(costs()))
+    return kept(("micro-batch", model.key, recipe.key, sliced), lambda: _lowered(costs()))
+
+
+@lru_cache(maxsize=256)
+def _pipeline_exchange(model: _Written, recipe: _Written) -> Lowered:
+    def costs() -> dict[str, Any]:
+        from cost_models import slicing
+
+        return slicing.pipeline_exchange_costs(model.spec, recipe.spec)
+
+    return kept(("pipeline exchange", model.key, recipe.key), lambda: _lowered(costs()))
 
 
 @lru_cache(maxsize=256)
@@ -97,20 +118,24 @@ def _exchange(model: _Written, recipe: _Written) -> Lowered:
 
 
 @lru_cache(maxsize=256)
-def _stage(model: _Written, recipe: _Written, context_bytes: float, offload: bool, outputs: tuple[str, ...]) -> Lowered:
+def _stage(
+    model: _Written, recipe: _Written, context_bytes: float, offload: bool, outputs: tuple[str, ...], sliced: bool
+) -> Lowered:
     def costs() -> dict[str, Any]:
-        expressions = _stage_expressions(model, recipe, context_bytes, offload)
+        expressions = _stage_expressions(model, recipe, context_bytes, offload, sliced)
         return {name: expressions[name] for name in outputs or expressions}
 
-    parts = ("stage", model.key, recipe.key, context_bytes, offload, outputs)
+    parts = ("stage", model.key, recipe.key, context_bytes, offload, outputs, sliced)
     return kept(parts, lambda: _lowered(costs()))
 
 
 @lru_cache(maxsize=256)
-def _stage_expressions(model: _Written, recipe: _Written, context_bytes: float, offload: bool) -> dict[str, Any]:
+def _stage_expressions(
+    model: _Written, recipe: _Written, context_bytes: float, offload: bool, sliced: bool
+) -> dict[str, Any]:
     from cost_models import stage
 
-    return stage.stage_costs(model.spec, recipe.spec, context_bytes, offload=offload)
+    return stage.stage_costs(model.spec, recipe.spec, context_bytes, offload=offload, sliced=sliced)
 
 
 def _lowered(expressions: Mapping[str, Any]) -> Lowered:

@@ -58,6 +58,10 @@ BUFFERED_UNITS = 2
 PIPELINE_BUFFERS = 4
 # What is kept of one logit from the loss to its backward: the fp32 softmax (Korthikanti et al., section 4.2.3).
 KEPT_LOGIT_BYTES = 4
+# Tokens of a slice that a context-parallel rank holds keys and values of.
+_local_slice = sym.slice_len / sym.cp
+# What is kept of it from there to a weight gradient that waits: the gradient of the logits, in bf16.
+WAITING_LOGIT_BYTES = 2
 # Which offload fraction moves which states.
 OFFLOADED_STATES = {
     "weights": "weights",
@@ -78,13 +82,18 @@ def shared_parameters(model: ModelSpec) -> Expr:
     return sym.padded_vocab * sym.hidden / sym.tp if model.tie_embeddings else ZERO
 
 
-def stage_parameters() -> tuple[Expr, Expr]:
+def embedding_is_here(sliced: bool) -> Expr:
+    """Whether a rank that holds the head, or a share of it, holds the same rows of the embedding."""
+    return sym.spread + (1 - sym.spread) * sym.has_embedding if sliced else sym.has_embedding
+
+
+def stage_parameters(sliced: bool = False) -> tuple[Expr, Expr]:
     """Parameters of a stage on one rank, dense and of experts; tied embeddings count once where both ends are held."""
     dense, expert = (
         sum(count * sym.PARTS[f"{unit}_{kind}"] for unit, count in sym.HELD.items())
         for kind in ("parameters", "expert_parameters")
     )
-    return dense - sym.has_embedding * sym.has_head * sym.PARTS["shared_parameters"], expert
+    return dense - embedding_is_here(sliced) * sym.has_head * sym.PARTS["shared_parameters"], expert
 
 
 def owned_parameters(dense: Expr, expert: Expr, flag: Expr) -> Expr:
@@ -113,7 +122,7 @@ def recomputed_saved_bytes(block: Block) -> Expr:
 
 
 def boundary_bytes() -> Expr:
-    """Bytes that one micro-batch sends across a pipeline boundary, one direction, on one rank."""
+    """Bytes that one slice of a micro-batch sends across a pipeline boundary, one direction, on one rank."""
     return residual_bytes / sequence_shard
 
 
@@ -141,22 +150,35 @@ def workspace_bytes(model: ModelSpec, recipe: FrameworkRecipe) -> Expr:
     return boundary_bytes() + maximum(most, gathered)
 
 
-def micro_batch_bytes(model: ModelSpec, parts: Chain, recipe: FrameworkRecipe) -> dict[str, Expr]:
-    """Bytes of one micro-batch that depend on the degrees and the recompute set alone, by name."""
+def micro_batch_bytes(
+    model: ModelSpec, parts: Chain, recipe: FrameworkRecipe, *, sliced: bool = False
+) -> dict[str, Expr]:
+    """Bytes of one slice of a micro-batch that depend on the degrees and the recompute set alone, by name."""
     costs: dict[str, Expr] = {}
     for name, unit in parts.units().items():
         own = saved_bytes(unit.own)
         costs[f"{name}_saved_bytes"] = own + sum((saved_bytes(block) for block in unit.layers), start=ZERO)
         recomputed = sum((recomputed_saved_bytes(block) for block in unit.layers), start=ZERO)
+        recomputed += len(unit.layers) * _cached_bytes(model) if sliced else ZERO
         costs[f"{name}_recomputed_saved_bytes"] = own + recomputed
     return {
         **costs,
+        **({"layer_kv_bytes": len(parts.layer.layers) * key_value_bytes(model, _local_slice)} if sliced else {}),
         "layer_workspace_bytes": workspace_bytes(model, recipe),
         "layer_restored_bytes": _restored_bytes(parts.layer),
         "logits_bytes": recipe.loss_bytes_per_logit * (1 + model.mtp_layers) * tokens * sym.padded_vocab / sym.tp,
         "boundary_bytes": boundary_bytes(),
         "largest_matrix": _largest_matrix(parts.layer),
     }
+
+
+def _cached_bytes(model: ModelSpec) -> Expr:
+    """Keys and values of a slice that a layer keeps for later slices where the recompute set frees them otherwise."""
+    kept = 1 - sym.recompute_full
+    if model.mla:
+        kept *= 1 - sym.RECOMPUTE_FLAGS["mla_up_proj"]
+    several = at_least(sym.seq_len, 2 * sym.slice_len)
+    return several * (1 - kept) * key_value_bytes(model, _local_slice)
 
 
 def _largest_matrix(unit: Unit) -> Expr:
@@ -170,18 +192,21 @@ def _restored_bytes(unit: Unit) -> Expr:
     return reduce(maximum, restored)
 
 
-def stage_bytes(recipe: FrameworkRecipe, context_bytes: float, *, offload: bool = False) -> dict[str, Expr]:
+def stage_bytes(
+    recipe: FrameworkRecipe, context_bytes: float, *, offload: bool = False, sliced: bool = False
+) -> dict[str, Expr]:
     """Bytes by cause of one rank of a stage at its peak; allocated, reserved and device totals; bytes on its host.
 
     The last five come and go within a step, whichever phase is its peak; the totals hold them where they add up.
     """
     part = sym.PARTS
-    dense, expert = stage_parameters()
+    dense, expert = stage_parameters(sliced)
     away, states = fractions(offload), _state_bytes(dense, expert, recipe)
     gathered = recipe.parameter_gather_bytes * _gathered_parameters(dense, expert)
-    saved, waiting = _activation_bytes(), _waiting_logits_bytes(recipe)
+    saved, waiting = _activation_bytes(), _waiting_logits_bytes(recipe) * (sym.has_head if sliced else 1)
     activations = (1 - away["activations"]) * saved
     buffers = PIPELINE_BUFFERS * part["boundary_bytes"] * sym.pipelined
+    buffers += sym.kv_gradient_layers * part["layer_kv_bytes"] if sliced else ZERO
     staged = _offload_buffers(recipe, away)
     libraries = recipe.library_bytes + recipe.placeholder_gradient_bytes * part["largest_matrix"]
     workspace, loss = _backward_bytes(recipe), sym.has_head * part["logits_bytes"]
@@ -245,22 +270,36 @@ def _largest_unit() -> Expr:
 
 
 def _activation_bytes() -> Expr:
-    """Activations in flight: layers, and what the two ends of the model keep."""
+    """Activations in flight: layers, and what the two ends of the model keep.
+
+    From its input gradient to its weight gradient a layer keeps the inputs of its products and the gradients of their
+    outputs: as much as it kept before, nothing recomputed (Qi et al. 2024, "Zero Bubble", count 32 of 34 bytes).
+    """
     part = sym.PARTS
     saved = (sym.live_layers - sym.live_recompute_layers) * part["layer_saved_bytes"]
     saved += sym.live_recompute_layers * part["layer_recomputed_saved_bytes"]
-    for unit, live in (("embedding", sym.live_embedding), ("head", sym.live_head)):
-        saved += live * (1 - sym.recompute_ends) * part[f"{unit}_saved_bytes"]
-        saved += live * sym.recompute_ends * part[f"{unit}_recomputed_saved_bytes"]
+    ends = (
+        ("embedding", sym.live_embedding, sym.waiting_embedding),
+        ("head", sym.live_head, sym.waiting_head),
+    )
+    for unit, live, waiting in ends:
+        whole, recomputed = part[f"{unit}_saved_bytes"], part[f"{unit}_recomputed_saved_bytes"]
+        saved += live * (1 - sym.recompute_ends) * whole
+        saved += live * sym.recompute_ends * recomputed
+        saved += waiting * sym.recompute_ends * (whole - recomputed)
     return saved
 
 
 def _waiting_logits_bytes(recipe: FrameworkRecipe) -> Expr:
-    """What the loss keeps of the micro-batches that wait for their backward (GPipe), beside the one at work."""
+    """What the loss keeps of the micro-batches that wait for their backward (GPipe), beside the one at work.
+
+    And of those that wait for weight gradients only.
+    """
     if not recipe.loss_bytes_per_logit:
         return ZERO
-    kept = min(1, KEPT_LOGIT_BYTES / recipe.loss_bytes_per_logit)
-    return kept * sym.PARTS["logits_bytes"] * maximum(sym.live_head - 1, 0)
+    kept, waiting = (min(1, size / recipe.loss_bytes_per_logit) for size in (KEPT_LOGIT_BYTES, WAITING_LOGIT_BYTES))
+    whole = kept * sym.PARTS["logits_bytes"] * maximum(sym.live_head - sym.waiting_head - 1, 0)
+    return whole + waiting * sym.PARTS["logits_bytes"] * sym.waiting_head
 
 
 def _backward_bytes(recipe: FrameworkRecipe) -> Expr:

@@ -10,7 +10,9 @@ the bounds, the cutting planes and the simulator speak of the same numbers.
 
 from typing import Any
 
-from cost_models import exchange, memory
+from sympy import sympify
+
+from cost_models import exchange, memory, slicing
 from cost_models import symbols as sym
 from cost_models.blocks import ZERO, Block, Operator
 from cost_models.exchange import exchange_costs
@@ -25,44 +27,55 @@ __all__ = ["exchange_costs", "micro_batch_costs", "stage_costs"]
 Expr = Any
 
 
-def micro_batch_costs(model: ModelSpec, recipe: FrameworkRecipe) -> dict[str, Expr]:
-    """Seconds and bytes of one micro-batch in the repeating group of layers and the two ends, by name."""
+def micro_batch_costs(model: ModelSpec, recipe: FrameworkRecipe, *, sliced: bool = False) -> dict[str, Expr]:
+    """Seconds of one micro-batch, bytes of one slice of it, in the repeating group of layers and the two ends, by name.
+
+    With `sliced` the expressions read the length of a slice, else there is one, the sequence; and it adds what only
+    schedules with several slices ask for.
+    """
     parts = chain(model, recipe)
-    costs: dict[str, Expr] = {}
+    seconds: dict[str, Expr] = {}
     for name, unit in parts.units().items():
-        costs |= _unit_seconds(name, unit, recipe)
-        costs[f"{name}_recompute_s"] = sum((_recompute_seconds(block, recipe) for block in unit.layers), start=ZERO)
-    return costs | memory.micro_batch_bytes(model, parts, recipe)
+        seconds |= _unit_seconds(name, unit, recipe)
+        seconds[f"{name}_recompute_s"] = sum((_recompute_seconds(block, recipe) for block in unit.layers), start=ZERO)
+        seconds |= slicing.attention_seconds(name, unit) if sliced else {}
+    sizes = memory.micro_batch_bytes(model, parts, recipe, sliced=sliced)
+    if sliced:
+        passes = sym.seq_len / sym.slice_len
+        return {name: passes * value for name, value in seconds.items()} | sizes
+    return {name: sympify(cost).xreplace({sym.slice_len: sym.seq_len}) for name, cost in (seconds | sizes).items()}
 
 
 def stage_costs(
-    model: ModelSpec, recipe: FrameworkRecipe, context_bytes: float, *, offload: bool = False
+    model: ModelSpec, recipe: FrameworkRecipe, context_bytes: float, *, offload: bool = False, sliced: bool = False
 ) -> dict[str, Expr]:
     """Seconds (design, section 3) and bytes by cause of one stage, or of one chunk of it, under one option.
 
     Outputs: forward_s, input_grad_s, weight_grad_s of one micro-batch; first_s, last_s, global_s of a step; the parts
     compute_s, one for each kind of communication, recompute_s, exchange_s that make up one micro-batch; bytes by cause.
-    With `offload` the expressions read the offload fractions.
+    With `offload` the expressions read the offload fractions, with `sliced` the slices of a micro-batch.
     """
     forward, input_grad, weight_grad = (held(name) for name in ("forward_s", "input_grad_s", "weight_grad_s"))
     communication = {f"{name}_s": held(f"{name}_s") for name in COMMUNICATIONS}
     recompute = sym.recompute_layers * sym.PARTS["layer_recompute_s"]
     ends = sym.has_embedding * sym.PARTS["embedding_recompute_s"] + sym.has_head * sym.PARTS["head_recompute_s"]
     recompute += sym.recompute_ends * ends
-    forward_exchange = exchange.forward_s(model, recipe, offload=offload)
-    backward_exchange = exchange.backward_s(model, recipe, offload=offload)
+    forward_exchange = exchange.forward_s(model, recipe, offload=offload, sliced=sliced)
+    backward_exchange = exchange.backward_s(model, recipe, offload=offload, sliced=sliced)
+    shared = held("pipeline_exchange_s") if sliced else ZERO
     return {
-        "forward_s": forward + forward_exchange,
-        "input_grad_s": input_grad + recompute + backward_exchange,
+        "forward_s": forward + forward_exchange + shared,
+        "input_grad_s": input_grad + recompute + backward_exchange + shared,
         "weight_grad_s": weight_grad,
-        "first_s": exchange.first_s(model, recipe, offload=offload),
-        "last_s": exchange.last_s(model, recipe),
-        "global_s": exchange.global_s(model, recipe, offload=offload),
+        "first_s": exchange.first_s(model, recipe, offload=offload, sliced=sliced),
+        "last_s": exchange.last_s(model, recipe, sliced=sliced),
+        "global_s": exchange.global_s(model, recipe, offload=offload, sliced=sliced),
         "compute_s": forward + input_grad + weight_grad - sum(communication.values()),
         **communication,
         "recompute_s": recompute,
         "exchange_s": forward_exchange + backward_exchange,
-        **memory.stage_bytes(recipe, context_bytes, offload=offload),
+        **(slicing.stage_seconds() if sliced else {}),
+        **memory.stage_bytes(recipe, context_bytes, offload=offload, sliced=sliced),
     }
 
 

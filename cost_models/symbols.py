@@ -57,6 +57,8 @@ shared_ffn = _size("shared_ffn", "elements", "inner width of all shared experts 
 
 # workload and layout
 seq_len = _size("seq_len", "tokens", "sequence length")
+slice_len = _size("slice_len", "tokens", "tokens of a sequence in one pass: all of them, or a slice")
+slices = _size("slices", "slices", "passes that a micro-batch takes through a layer")
 quantised = _flag("quantised", "operands of matrix products are cast to one byte (fp8)")
 micro_batch_size = _size("micro_batch_size", "sequences", "sequences in a micro-batch")
 expert_imbalance = _size("expert_imbalance", "1", "tokens of the fullest expert rank over the mean")
@@ -69,6 +71,7 @@ ep = _size("ep", "ranks", "expert-parallel degree")
 etp = _size("etp", "ranks", "tensor-parallel degree inside an expert")
 pp = _size("pp", "ranks", "pipeline ranks")
 pipelined = _flag("pipelined", "there is more than one pipeline rank")
+ends_apart = _flag("ends_apart", "embedding and head are on different pipeline ranks")
 vpp = _size("vpp", "chunks", "model chunks of a pipeline rank")
 sequence_parallel = _flag("sequence_parallel", "norm and residual activations are sharded over TP")
 dp_shard = _size("dp_shard", "ranks", "ranks over which states are sharded (context-parallel ranks included)")
@@ -78,6 +81,7 @@ replicate_stride = _size("replicate_stride", "ranks", "distance in rank numbers 
 pp_stride = _size("pp_stride", "ranks", "distance in rank numbers between neighbouring stages")
 expert_shard = _size("expert_shard", "ranks", "replicas of an expert, over which its states are sharded")
 expert_stride = _size("expert_stride", "ranks", "distance in rank numbers between an expert's replicas")
+spread = _flag("spread", "pipeline ranks share out embedding, head and attention of a slice (SlimPipe)")
 world = _size("world", "ranks", "ranks of the job")
 communicators = _count("communicators", "communicators", "process groups with more than one rank")
 
@@ -89,12 +93,17 @@ recompute_full = RECOMPUTE_FLAGS["full"]
 layers = _count("layers", "layers", "repeating groups of layers held (a group is one layer in most models)")
 recompute_layers = _count("recompute_layers", "layers", "groups held that recompute the set")
 recompute_ends = _flag("recompute_ends", "layers that go with the embedding or the head recompute the set")
-has_embedding = _flag("has_embedding", "holds the token embedding")
-has_head = _flag("has_head", "holds the final norm, the head and the loss")
+has_embedding = _flag("has_embedding", "holds the token embedding, or its share of it")
+has_head = _flag("has_head", "holds the final norm, the head and the loss, or its share of them")
 live_layers = _count("live_layers", "layers", "layer activations alive at the peak, all micro-batches in flight")
 live_recompute_layers = _count("live_recompute_layers", "layers", "those of live_layers that recompute the set")
 live_embedding = _count("live_embedding", "micro-batches", "micro-batches whose embedding output is alive")
 live_head = _count("live_head", "micro-batches", "micro-batches whose head activations are alive")
+kv_gradient_layers = _count("kv_gradient_layers", "layers", "slices of layers whose keys and values await gradients")
+waiting_embedding = _count(
+    "waiting_embedding", "micro-batches", "those of live_embedding that lack weight gradients only"
+)
+waiting_head = _count("waiting_head", "micro-batches", "those of live_head that lack weight gradients only")
 
 # state sharding of a stage (ZeRO), as flags
 shard_optimizer = _flag("shard_optimizer", "optimizer states are sharded (ZeRO-1 and up)")
@@ -129,6 +138,10 @@ for _unit in HELD:
     for _group in ("tensor_parallel", "context_parallel", "expert_parallel"):
         _part(f"{_unit}_{_group}_s", "s", f"exposed {_group} collectives of one micro-batch in the {_unit}")
     _part(f"{_unit}_recompute_s", "s", f"running again what the recompute set frees of the {_unit}")
+    _part(f"{_unit}_forward_attention_s", "s", f"core attention in the forward of the {_unit}")
+    _part(f"{_unit}_backward_attention_s", "s", f"core attention in the input gradient of the {_unit}")
+    _part(f"{_unit}_recompute_attention_s", "s", f"core attention that the recompute set runs again in the {_unit}")
+    _part(f"{_unit}_pipeline_exchange_s", "s", f"what pipeline ranks exchange to share out the {_unit}, one direction")
     _part(f"{_unit}_parameters", "elements", f"parameters of the {_unit} on one rank, routed experts apart")
     _part(f"{_unit}_expert_parameters", "elements", f"parameters of routed experts of the {_unit} on one rank")
     _part(f"{_unit}_gather_s", "s", f"gathering the parameters of the {_unit} in their shard groups")
@@ -139,6 +152,7 @@ for _unit in HELD:
 _part("shared_parameters", "elements", "parameters that embedding and head share on one tensor-parallel rank")
 _part("layer_restored_bytes", "bytes", "what recomputing brings back of a layer")
 _part("layer_workspace_bytes", "bytes", "what the backward through a layer needs beside what is kept")
+_part("layer_kv_bytes", "bytes", "keys and values of one slice in a layer")
 _part("largest_matrix", "elements", "parameters of the largest dense operator of a layer on one rank")
 _part("logits_bytes", "bytes", "logits of one micro-batch at the peak of the loss")
 _part("boundary_bytes", "bytes", "sent across a pipeline boundary, one micro-batch, one direction")

@@ -25,6 +25,9 @@ def best_first(search: Search) -> Iterator[LayoutCosts]:
     """Batches of layouts in the order of their bounds, until no bound is left under the cutoff."""
     model = search.model
     meshes = space.meshes(model.request)
+    if not len(meshes["pp"]):
+        search.reached(inf)
+        return
     floor = bounds.mesh_bounds(model, meshes)
     order = np.argsort(floor, kind="stable")
     ahead = np.append(floor[order], inf)

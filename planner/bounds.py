@@ -2,8 +2,9 @@
 
 Seconds: no memory, no recompute, no state exchange. Every stage i does `m * t_i`, after and before the way to it
 through earlier stages; the layers are shared out. With `q = 1 - 1/(m v)` the best that any (even fractional) sharing
-of the total time T can do is `T / (v (1 - q^p))`: all paths through the pipeline are then equally long.
-docs/cost_model.md derives it.
+of the total time T can do is `T / (v (1 - q^p))`: all paths through the pipeline are then equally long. Where the
+backward is split, weight gradients may come last and only the way in, forwards, is certain. docs/cost_model.md derives
+both.
 """
 
 import itertools
@@ -14,10 +15,34 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.layout_costs import LayoutCosts
-from planner.options import FULL, Rows, fitting, stage_rows, with_recompute, with_zero_modes
-from planner.predict import MICRO_BATCH_OUTPUTS, CostModel, unit_seconds
+from planner.options import (
+    COLUMNS,
+    FULL,
+    Rows,
+    by_schedule,
+    counted,
+    fitting,
+    kv_gradient_layers,
+    stage_rows,
+    with_recompute,
+    with_zero_modes,
+)
+from planner.predict import ATTENTION_OUTPUTS, MICRO_BATCH_OUTPUTS, CostModel, unit_seconds
 from planner.request import PlanRequest
-from planner.space import OFFLOADS, ZERO_MODES, Columns, context_forms, divisors, expert_forms, units
+from planner.slices import every_slice_count
+from planner.space import (
+    OFFLOADS,
+    SPLIT,
+    ZERO_MODES,
+    Columns,
+    context_forms,
+    divisors,
+    expert_forms,
+    head_position,
+    is_sliced,
+    sequence_parallel,
+    units,
+)
 
 __all__ = [
     "even_budget_s",
@@ -55,20 +80,23 @@ def _least_per_sequence_s(model: CostModel, pairs: NDArray[np.int64]) -> Array:
     forms = [_forms(model.request, tp, cp) for tp, cp in pairs.tolist()]
     pair = np.repeat(np.arange(len(pairs)), [len(form) for form in forms])
     columns = np.concatenate(forms).T
-    layouts = dict(zip(("cp_heads", "cp_ring", "ep", "etp", "micro_batch_size"), columns, strict=True))
+    layouts = dict(zip(("cp_heads", "cp_ring", "ep", "etp", "slices", "micro_batch_size"), columns, strict=True))
     layouts |= {"tp": pairs[pair, 0], "cp": pairs[pair, 1]}
-    layouts["sequence_parallel"] = (layouts["tp"] > 1) * int(model.request.recipe.sequence_parallel)
+    layouts["sequence_parallel"] = (layouts["tp"] > 1) * int(sequence_parallel(model.request))
     total = total_s(model, unit_seconds(model.micro_batch(layouts))) / layouts["micro_batch_size"]
     return np.asarray(np.minimum.reduceat(total, _starts(pair)))
 
 
 def _forms(request: PlanRequest, tp: int, cp: int) -> NDArray[np.int64]:
-    """int[forms, 5] every (cp_heads, cp_ring, ep, etp, micro_batch_size) that some mesh of these degrees allows."""
+    """int[forms, 6] every (cp_heads, cp_ring, ep, etp, slices, micro_batch_size) of some mesh of these degrees."""
     batch = request.workload.global_batch
     ranks = [tp * cp * dp for dp in divisors(batch, max(request.cluster.gpus // (tp * cp), 1)).tolist()]
     experts = sorted({form for count in ranks for form in expert_forms(request, tp, count)})
-    ways = itertools.product(context_forms(request, tp, cp), experts, divisors(batch, batch).tolist())
-    return np.array([(*context, *expert, size) for context, expert, size in ways], dtype=np.int64)
+    cuts = [(1, size) for size in divisors(batch, batch).tolist()]
+    if is_sliced(request):
+        cuts += [(slices, 1) for slices in every_slice_count(request, tp, cp)]
+    ways = itertools.product(context_forms(request, tp, cp), experts, cuts)
+    return np.array([(*context, *expert, *cut) for context, expert, cut in ways], dtype=np.int64)
 
 
 def layout_bounds(model: CostModel, costs: LayoutCosts) -> tuple[Array, Array]:
@@ -80,11 +108,38 @@ def layout_bounds(model: CostModel, costs: LayoutCosts) -> tuple[Array, Array]:
 def span_bounds(model: CostModel, layouts: Mapping[str, NDArray[Any]], unit_s: Mapping[str, Array]) -> Array:
     """Lower bounds of each layout's step without its global part, seconds, from its `unit_seconds`."""
     total = total_s(model, unit_s)
-    m, p, v = (layouts[name].astype(np.float64) for name in ("num_microbatches", "pp", "vpp"))
-    shared = 1.0 - (1.0 - 1.0 / (m * v)) ** p
-    # A rank's first chunk can be a layer short of its even share of the rank's layers.
-    short = (p - 1.0) * (v - 1.0) / v * unit_s["layer"]
-    return np.asarray(np.maximum(total / (v * shared) - short, m * total / p))
+    m, p, v, n = (layouts[name].astype(np.float64) for name in ("num_microbatches", "pp", "vpp", "slices"))
+    share, (turns, kept, shared) = _way_share(layouts, unit_s), _turns(layouts, unit_s)
+    # A rank's first chunk can be a layer short of its even share of the rank's layers, and lacks its share of the head.
+    of_head = layouts["spread"] * unit_s["head"] / (p * v)
+    short = (p - 1.0) / n * ((v - 1.0) / v * unit_s["layer"] * share + of_head)
+    weighed, split = total, _is_split(layouts)
+    if np.any(split):
+        # Forwards are the same share of all layers, but not of the ends: those of rank 0 count by its weight alone.
+        at_first = unit_s["embedding"] + np.where(head_position(layouts) == 0, unit_s["head"], 0.0)
+        weighed = np.where(split, total - (1.0 - kept ** (p - 1.0)) * at_first, total)
+    # The first slice passes sooner than the others where attention grows: what it skips is not known here.
+    even = (n == 1.0) | (layouts["spread"] > 0)
+    ways = np.where(even, share * weighed / (turns * shared) - short, 0.0)
+    return np.asarray(np.maximum(ways, m * total / p))
+
+
+def _turns(layouts: Mapping[str, NDArray[Any]], unit_s: Mapping[str, Array]) -> tuple[Array, Array, Array]:
+    """How often a rank takes turns with a micro-batch, `q` and `1 - q^p` for `q = 1 - share/(m turns)`."""
+    m, p = (layouts[name].astype(np.float64) for name in ("num_microbatches", "pp"))
+    turns = (layouts["vpp"] * layouts["slices"]).astype(np.float64)
+    kept = 1.0 - _way_share(layouts, unit_s) / (m * turns)
+    return turns, kept, 1.0 - kept**p
+
+
+def _is_split(layouts: Mapping[str, NDArray[Any]]) -> NDArray[np.bool_]:
+    """Which layouts have schedules of a split backward."""
+    return np.asarray(SPLIT[layouts["schedule"]])
+
+
+def _way_share(layouts: Mapping[str, NDArray[Any]], unit_s: Mapping[str, Array]) -> Array:
+    """The share of a layer's seconds that is on the way to the ranks behind and back from them, for certain."""
+    return np.asarray(np.where(_is_split(layouts), unit_s["layer_forward"] / unit_s["layer"], 1.0))
 
 
 def option_bounds(model: CostModel, costs: LayoutCosts, options: Rows) -> Array:
@@ -119,15 +174,20 @@ def own_bounds(costs: LayoutCosts, options: Rows) -> Array:
 
 def _weighted_seconds(costs: LayoutCosts, options: Rows) -> tuple[Array, Array]:
     """Share of each option in the weighted paths, and what a layer without recompute adds to them at any stage."""
-    m, p, v = (costs.layouts[name].astype(np.float64) for name in ("num_microbatches", "pp", "vpp"))
+    m = costs.layouts["num_microbatches"].astype(np.float64)
     layout, behind = options["layout"], costs.layouts["pp"][options["layout"]] - 1 - options["position"]
-    shared = 1.0 - (1.0 - 1.0 / (m * v)) ** p
-    decay = (1.0 - 1.0 / (m * v))[layout] ** behind
-    work = sum(options[name] for name in MICRO_BATCH_OUTPUTS)
-    passing = sum(options[f"first_chunk_{name}"] for name in MICRO_BATCH_OUTPUTS)
-    entry = (options["position"] == 0) * (options["first_s"] + options["last_s"])
-    weighted = (decay / v[layout] * work + (1.0 - decay) * passing) / shared[layout] + entry
-    return weighted, costs.unit_s["layer"] / (v * shared)
+    share, split = _way_share(costs.layouts, costs.unit_s), _is_split(costs.layouts)[layout]
+    turns, kept, shared = _turns(costs.layouts, costs.unit_s)
+    decay = kept[layout] ** behind
+    work = sum(options[name] for name in MICRO_BATCH_OUTPUTS) + np.where(split, options["last_s"] / m[layout], 0.0)
+    slices = costs.layouts["slices"][layout]
+    both_ways = sum(options[f"first_chunk_{name}"] for name in MICRO_BATCH_OUTPUTS) / slices
+    # The first slice does so much less of the attention that grows (see `attention_excess`).
+    both_ways -= sum(options[name] for name in ATTENTION_OUTPUTS if name in options) * (slices - 1) / slices**2
+    passing = np.where(split, options["first_chunk_forward_s"], both_ways)
+    entry = (options["position"] == 0) * (options["first_s"] + np.where(split, 0.0, options["last_s"]))
+    weighted = (share[layout] * decay / turns[layout] * work + (1.0 - decay) * passing) / shared[layout] + entry
+    return weighted, share * costs.unit_s["layer"] / (turns * shared)
 
 
 def _starts(*columns: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -170,7 +230,8 @@ def even_budget_s(model: CostModel, costs: LayoutCosts) -> Array:
     """A budget, seconds, under which `window` opens around the even split: two layers more than each stage's share."""
     unit_s = costs.unit_s
     share = total_s(model, unit_s) / costs.layouts["pp"] + 2.0 * unit_s["layer"]
-    at_least = np.maximum(unit_s["embedding"], unit_s["head"]) + 2.0 * unit_s["layer"]
+    apart, together = np.maximum(unit_s["embedding"], unit_s["head"]), unit_s["embedding"] + unit_s["head"]
+    at_least = np.where(head_position(costs.layouts) > 0, apart, together) + 2.0 * unit_s["layer"]
     return np.asarray(costs.layouts["num_microbatches"] * np.maximum(share, at_least))
 
 
@@ -186,11 +247,15 @@ def window(
     p = layouts["pp"][:, None]
     position = np.arange(int(p.max()))[None, :]
     exists = position < p
+    head = head_position(layouts)[:, None]
     extra = np.where(position == 0, unit_s["embedding"][:, None], 0.0)
-    extra = extra + np.where(position == p - 1, unit_s["head"][:, None], 0.0)
+    extra = extra + np.where(position == head, unit_s["head"][:, None], 0.0)
+    spread = layouts["spread"][:, None] > 0
+    extra = np.where(spread, (unit_s["embedding"] + unit_s["head"])[:, None] / p, extra)
     allowed = (budget_s / layouts["num_microbatches"])[:, None]
     room = np.floor((allowed - extra) / unit_s["layer"][:, None] * (1.0 + 1e-12))
-    least = _fewest_layers(layouts["vpp"][:, None], position, p)
+    least = _fewest_layers(layouts["vpp"][:, None], position, head)
+    least = np.where(spread, layouts["vpp"][:, None], least)
     # With a layer at least in every other place, no stage can hold more than the rest.
     spare = layers - np.where(exists, least, 0).sum(axis=1, keepdims=True) + least
     upper = np.where(exists, np.minimum(room, spare), 0).astype(np.int64)
@@ -203,9 +268,9 @@ def window(
     return lower.astype(np.int64), upper, possible
 
 
-def _fewest_layers(vpp: NDArray[np.int64], position: NDArray[np.int64], pp: NDArray[np.int64]) -> NDArray[np.int64]:
+def _fewest_layers(vpp: NDArray[np.int64], position: NDArray[np.int64], head: NDArray[np.int64]) -> NDArray[np.int64]:
     """Fewest layers of a stage: one a chunk, but a chunk that holds the embedding or the head may hold no other."""
-    ends = (position == 0) | (position == pp - 1)
+    ends = 1 * (position == 0) + (position == head)
     return np.asarray(np.where(vpp == 1, 1, vpp - ends), dtype=np.int64)
 
 
@@ -238,9 +303,7 @@ def fullest_stage_bounds(model: CostModel, costs: LayoutCosts) -> Array:
     Some stage holds an even share of the layers or more; its work, its exchanges and its share of the global part are
     costed at the position that keeps least alive, in the best of the ways that fit. Infinite where none does.
     """
-    options = fitting(
-        model, costs, with_zero_modes(costs.layouts, _even_stage(model, costs.layouts), model.request.zero_stage)
-    )
+    options = fitting(model, costs, with_zero_modes(model, costs.layouts, _even_stage(model, costs.layouts)))
     times = model.stages(costs, options, "times")
     work = sum(times[name] for name in MICRO_BATCH_OUTPUTS)
     seconds = costs.layouts["num_microbatches"][options["layout"]] * work
@@ -253,8 +316,22 @@ def fullest_stage_bounds(model: CostModel, costs: LayoutCosts) -> Array:
 def _even_stage(model: CostModel, layouts: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     p, count = layouts["pp"], len(layouts["pp"])
     layers = -(-units(model.request.model) // p)
-    # The last rank keeps least alive; chunks are taken as even, rounded down, so that no split can keep less.
     rows = stage_rows(layouts, {"layout": np.arange(count), "position": p - 1, "layers": layers})
+    # Chunks are even, rounded down, so that no split can keep less. The last rank keeps least alive; where weight
+    # gradients wait, each count is the least of all ranks.
+    least = {name: rows[COLUMNS[name]] for name in ("total", "waiting") if name in counted(layouts)}
+    if len(least) > 1:
+        for mine, live in by_schedule(layouts, rows["layout"]):
+            for name, column in least.items():
+                column[mine] = live.least[name]
     alone = (p == 1).astype(np.int64)
-    ends = {name: rows[name] * alone for name in ("has_embedding", "has_head", "live_embedding", "live_head")}
-    return {**rows, **ends, "live_wide": 0 * layers, "live_layers": rows["live_total"] * rows["chunk_layers"]}
+    ends = ("has_embedding", "has_head", "live_embedding", "live_head", "waiting_embedding", "waiting_head")
+    wide = ("live_wide", "waiting_wide")
+    return {
+        **rows,
+        **{name: rows[name] * alone for name in ends if name in rows},
+        **{name: 0 * layers for name in wide if name in rows},
+        **{COLUMNS[name]: column for name, column in least.items()},
+        "live_layers": least["total"] * rows["chunk_layers"],
+        "kv_gradient_layers": kv_gradient_layers(layouts, rows["layout"], rows["chunk_layers"]),
+    }

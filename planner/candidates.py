@@ -7,6 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner import bounds, options
+from planner.alike import alike_options
+from planner.capability import is_restricted
 from planner.incumbent import Candidate, Search
 from planner.layout_costs import LayoutCosts
 from planner.pipeline import Pipeline
@@ -30,8 +32,13 @@ def costed(search: Search, costs: LayoutCosts, *, evenly: bool = False) -> Itera
     lower, upper, possible = bounds.window(model, costs, budget)
     search.drop("bound", int(np.sum(~possible)), search.cutoff_s)
     rows = options.positions(lower, upper)
-    fitting = options.stage_options(model, costs, rows)
     search.visited(len(costs), len(rows["layout"]))
+    if is_restricted(model.request):
+        costs, fitting, layout_of = alike_options(model, costs, rows)
+        search.drop("memory", int(possible.sum()) - len(np.unique(layout_of)), search.cutoff_s)
+        possible = possible[layout_of]
+    else:
+        fitting = options.stage_options(model, costs, rows)
     some = np.bincount(fitting["layout"], minlength=len(costs)) > 0
     if not evenly:
         fitting = take(fitting, bounds.own_bounds(costs, fitting) < search.cutoff_s)
@@ -92,7 +99,14 @@ def under_cutoff(search: Search, candidate: Candidate) -> Candidate:
 
 
 def evenly_split(trial: Search, costs: LayoutCosts) -> list[Candidate]:
-    """The layouts that fit with their layers split about evenly, those of least bound first."""
-    solved = [(pipeline, minimum_cost(pipeline.chain)) for pipeline in costed(trial, costs, evenly=True)]
-    found = [Candidate(p, s.choice, s.bound + p.global_floor_s) for p, s in solved if s.feasible]
-    return sorted(found, key=lambda candidate: candidate.bound_s)
+    """The layouts that fit with their layers split about evenly, those of least bound first.
+
+    Where stages must choose alike, the choice of least bound of each layout that has a plan.
+    """
+    found: dict[tuple[int, ...], Candidate] = {}
+    for pipeline in costed(trial, costs, evenly=True):
+        layout = tuple(pipeline.layout.values())
+        solution = minimum_cost(pipeline.chain) if layout not in found else None
+        if solution is not None and solution.feasible:
+            found[layout] = Candidate(pipeline, solution.choice, solution.bound + pipeline.global_floor_s)
+    return sorted(found.values(), key=lambda candidate: candidate.bound_s)

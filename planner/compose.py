@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost_models.flops import model_flops
+from cost_models.schedules import placement
 from cost_models.specs import catalog
 from cost_models.vocabulary import COMMUNICATIONS
 from planner.document import (
@@ -30,17 +31,19 @@ from planner.document import (
     zero_summary,
 )
 from planner.incumbent import Candidate, Search
+from planner.launchers import answers
 from planner.measured import measured_share
 from planner.options import MARGIN, Rows
 from planner.predict import CostModel
 from planner.space import (
     CONTEXT_TYPES,
-    NOT_SEARCHED,
     RANK_ORDERS,
     RECOMPUTE_SETS,
     ZERO_MODES,
     chunk_layers,
     context_type,
+    group_size,
+    not_searched,
 )
 
 __all__ = ["TIME_BAND", "document", "time_breakdown"]
@@ -59,7 +62,7 @@ def document(search: Search) -> PlanDocument:
     request = search.request
     chosen = best.pipeline.chosen(best.choice)
     stages = _stages(best, chosen)
-    return PlanDocument(
+    plan = PlanDocument(
         schema_version=SCHEMA_VERSION,
         tool_version=version("meshplan"),
         digests=Digests(profile=catalog.digest(request.profile), catalog=catalog.digest(*_catalog_specs(search))),
@@ -74,6 +77,7 @@ def document(search: Search) -> PlanDocument:
         assumptions=(*request.assumptions, *_assumptions(search)),
         alternatives=_alternatives(search, best),
     )
+    return plan.replaced(launchers=answers(plan))
 
 
 def _catalog_specs(search: Search) -> tuple[Any, ...]:
@@ -91,7 +95,8 @@ def _parallelism(search: Search, candidate: Candidate) -> Parallelism:
         sequence_parallel=bool(layout["sequence_parallel"]),
         rank_order=RANK_ORDERS[layout["rank_order"]],
         schedule=candidate.pipeline.schedule,
-        group_size=layout["pp"] if candidate.pipeline.schedule == "interleaved" else 0,
+        group_size=group_size(layout),
+        slices=layout["slices"],
         gpus_used=layout["world"],
         gpus_idle=search.request.cluster.gpus - layout["world"],
     )
@@ -100,13 +105,14 @@ def _parallelism(search: Search, candidate: Candidate) -> Parallelism:
 def _stages(candidate: Candidate, chosen: Rows) -> tuple[Stage, ...]:
     layout, model = candidate.pipeline.layout, candidate.pipeline.model
     pp, vpp = layout["pp"], layout["vpp"]
-    ends_model = (np.arange(pp) == pp - 1) & (pp > 1)
+    place, ends_model = placement(candidate.pipeline.schedule, pp, vpp), chosen["has_head"][:, None] > 0
     pattern = model.request.model.layer_pattern
-    sizes = chunk_layers(chosen["layers"][:, None], vpp, np.arange(vpp), ends_model[:, None]) * len(pattern.period)
-    sizes[0, 0] += len(pattern.leading)
-    sizes[-1, -1] += len(pattern.trailing)
-    # Virtual stage = chunk * pp + rank: layers are numbered chunk by chunk, over all ranks.
-    first_layer = (np.cumsum(sizes.T) - sizes.T.reshape(-1)).reshape(vpp, pp).T
+    sizes = chunk_layers(chosen["layers"][:, None], vpp, np.arange(vpp), ends_model) * len(pattern.period)
+    by_stage = sizes[place.rank, place.chunk]
+    by_stage[0] += len(pattern.leading)
+    by_stage[-1] += len(pattern.trailing)
+    first_layer = np.empty_like(sizes)
+    sizes[place.rank, place.chunk], first_layer[place.rank, place.chunk] = by_stage, np.cumsum(by_stage) - by_stage
     return tuple(_stage(model, chosen, rank, first_layer[rank], sizes[rank]) for rank in range(pp))
 
 
@@ -122,8 +128,9 @@ def _stage(
             Chunk(first_layer=int(first), layers=int(layers)) for first, layers in zip(first_layer, sizes, strict=True)
         ),
         layers=int(sizes.sum()),
-        has_embedding=bool(chosen["has_embedding"][rank]),
-        has_head=bool(chosen["has_head"][rank]),
+        # Where pipeline ranks share out the ends, the first and the last lead.
+        has_embedding=rank == 0,
+        has_head=bool(chosen["head_rank"][rank]),
         zero_stage=int(ZERO_MODES["zero_stage"][zero]),
         reshard_after_forward=bool(ZERO_MODES["reshard"][zero]),
         recompute=_recompute(model, chosen, rank),
@@ -188,14 +195,16 @@ def _peak_memory(search: Search, chosen: Rows) -> PeakMemory:
 def time_breakdown(best: Candidate, chosen: Rows) -> dict[str, float]:
     """Step seconds by cause on the rank with the most work; what it waits for is the bubble, hops included."""
     m = best.pipeline.layout["num_microbatches"]
-    parts = {name: m * chosen[f"{name}_s"] for name in ("compute", *COMMUNICATIONS, "recompute", "exchange")}
+    shared = ("pipeline_exchange",) if "pipeline_exchange_s" in chosen else ()
+    names = ("compute", *COMMUNICATIONS, *shared, "recompute", "exchange")
+    parts = {name: m * chosen[f"{name}_s"] for name in names}
     parts["exchange"] = parts["exchange"] + chosen["first_s"] + chosen["last_s"]
     busy = np.sum(list(parts.values()), axis=0)
     rank = int(np.argmax(busy))
     global_s = float(chosen["global_s"].max())
     breakdown = {
         "compute": float(parts["compute"][rank]),
-        **{name: float(parts[name][rank]) for name in COMMUNICATIONS},
+        **{name: float(parts[name][rank]) for name in (*COMMUNICATIONS, *shared)},
         "recompute": float(parts["recompute"][rank]),
         "state_exchange": float(parts["exchange"][rank]),
         "pipeline_bubble": best.objective_s - global_s - float(busy[rank]),
@@ -247,7 +256,9 @@ def _alternative(search: Search, candidate: Candidate, best: Candidate) -> Alter
 def _assumptions(search: Search) -> tuple[str, ...]:
     profile = search.request.profile
     rest = "the measured tables and the constants" if profile.tables else "the constants"
-    above, over = (search.dropped.get(reason, 0) for reason in ("bound", "memory"))
+    over = search.dropped.get("memory", 0)
+    # Where stages must choose alike, a layout is dropped once for each choice of them.
+    above = min(search.dropped.get("bound", 0), search.layouts - over)
     return (
         f"Seconds rest on {rest} of the {profile.name} profile, rooflines beyond what was measured: "
         f"the step time is given with a band of {TIME_BAND:.0%} either way.",
@@ -255,5 +266,6 @@ def _assumptions(search: Search) -> tuple[str, ...]:
         f"A plan fits when its predicted memory leaves {MARGIN:.0%} of it to spare.",
         f"Of {search.layouts:,} layouts on promising meshes, {above:,} cannot beat the plan by the gap and {over:,} do "
         "not fit.",
-        f"Not searched: {'; '.join(NOT_SEARCHED)}.",
+        *search.told,
+        f"Not searched: {'; '.join(not_searched(search.request))}.",
     )

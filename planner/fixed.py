@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from cost_models.schedules import SLICED
 from cost_models.specs import catalog
 from cost_models.specs.model import ModelSpec
 from cost_models.specs.profile import HardwareProfile
@@ -16,7 +17,8 @@ from planner.layout_costs import LayoutCosts
 from planner.options import FULL, Rows, stage_rows, with_recompute
 from planner.pipeline import Pipeline
 from planner.predict import CostModel
-from planner.request import PlanRequest
+from planner.request import SEARCHED, PlanRequest
+from planner.rules import FLEXIBLE
 from planner.space import (
     LAYOUT_FIELDS,
     OFFLOADS,
@@ -49,8 +51,10 @@ class FixedStage:
 def fixed_candidate(model: CostModel, layout: Mapping[str, int], stages: Sequence[FixedStage]) -> Candidate:
     """The layout with these stages and its step time of record; it may break rules and need more memory than there is.
 
-    `layout` names LAYOUT_FIELDS. A `model` that was built without offload reads no offload fractions.
+    `layout` names LAYOUT_FIELDS; groups of the usual size need no `group_size`. A `model` that was built without
+    offload reads no offload fractions.
     """
+    layout = {"group_size": 0, **layout}
     columns = with_strides({name: np.array([layout[name]]) for name in LAYOUT_FIELDS})
     costs = LayoutCosts.of(model, columns)
     options = stage_rows(columns, _positions(stages))
@@ -80,7 +84,8 @@ def planned(document: PlanDocument, profile: HardwareProfile | None = None) -> C
     Raises RequestError when its chunks are not split as `space.chunk_layers` does.
     """
     offload = any(any(stage.offload.model_dump().values()) for stage in document.stages)
-    model = CostModel(request_of(document, profile), offload=offload)
+    sliced = document.parallelism.schedule in SLICED
+    model = CostModel(request_of(document, profile), offload=offload, sliced=sliced)
     stages = [_fixed_stage(model, document, rank) for rank in range(len(document.stages))]
     return fixed_candidate(model, layout_of(document.parallelism), stages)
 
@@ -96,9 +101,21 @@ def request_of(document: PlanDocument, profile: HardwareProfile | None = None) -
         workload=document.workload,
         profile=profile or catalog.load_profile(document.cluster.gpu.name),
         recipe=document.recipe,
+        schedules=_schedules_of(document.parallelism),
         capacity_bytes=document.predicted.peak_memory_bytes.capacity,
         assumptions=document.assumptions,
     )
+
+
+def _schedules_of(parallelism: Parallelism) -> tuple[str, ...]:
+    """What was searched for a plan: the usual schedules, or the one that is none of them."""
+    if _usual_groups(parallelism):
+        return SEARCHED if parallelism.schedule in SEARCHED else (parallelism.schedule,)
+    return (FLEXIBLE,)
+
+
+def _usual_groups(parallelism: Parallelism) -> bool:
+    return parallelism.group_size in (0, min(parallelism.pp, parallelism.num_microbatches))
 
 
 def layout_of(parallelism: Parallelism) -> dict[str, int]:
@@ -109,6 +126,7 @@ def layout_of(parallelism: Parallelism) -> dict[str, int]:
         "cp_ring": int(parallelism.cp_type in ("ring", "hierarchical")),
         "rank_order": RANK_ORDERS.index(parallelism.rank_order),
         "schedule": SCHEDULES.index(parallelism.schedule),
+        "group_size": 0 if _usual_groups(parallelism) else parallelism.group_size,
     }
 
 
@@ -121,7 +139,7 @@ def zero_mode(zero_stage: int, reshard: bool) -> int:
 def _fixed_stage(model: CostModel, document: PlanDocument, rank: int) -> FixedStage:
     stage = document.stages[rank]
     groups = [_groups(document.model, stage, index) for index in range(len(stage.chunks))]
-    _check_split(groups, rank, len(document.stages))
+    _check_split(groups, rank, stage.has_head)
     recompute, per_chunk = _recompute(model, stage, groups)
     shares = stage.offload
     return FixedStage(
@@ -146,8 +164,8 @@ def _groups(model: ModelSpec, stage: Stage, chunk: int) -> int:
     return groups
 
 
-def _check_split(groups: list[int], rank: int, pp: int) -> None:
-    expected = chunk_layers(sum(groups), len(groups), np.arange(len(groups)), rank == pp - 1 and pp > 1)
+def _check_split(groups: list[int], rank: int, has_head: bool) -> None:
+    expected = chunk_layers(sum(groups), len(groups), np.arange(len(groups)), has_head)
     if groups != expected.tolist():
         message = (
             f"stages[{rank}].chunks must hold {expected.tolist()} groups of layers, as even as can be, got {groups}"

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 
 from cost_models import schedules
 from planner import rules
+from planner.live import cut_of
 from planner.request import PlanRequest
-from planner.space import CONTEXT_TYPES, SCHEDULES, known_values
+from planner.rules import FLEXIBLE
+from planner.space import CONTEXT_TYPES, SCHEDULES, known_values, schedule_names, sequence_parallel
 
-__all__ = ["BrokenRule", "broken_rules"]
+__all__ = ["BrokenRule", "broken_rules", "violations"]
 
 # Degrees that take their other values from these when they are free: dp, the batch split and the shard groups.
 FREE = ("tp", "cp", "pp", "vpp", "ep", "etp", "schedule")
@@ -31,9 +33,8 @@ def broken_rules(request: PlanRequest, plan: Mapping[str, int]) -> tuple[BrokenR
     known = known_values(request)
     fewest: list[tuple[str, str]] | None = None
     for layout in _completions(request, plan):
-        broken = rules.violations({**known, **layout})
-        if not any(name.startswith("interleaving-") for name, _ in broken):  # they speak for the schedule
-            broken += _schedule_breaks(layout)
+        broken = violations(request, {**known, **layout})
+        broken += rules.refusals({**known, **layout}, request.target, "mesh", "layout")
         if fewest is None or len(broken) < len(fewest):
             fewest = broken
         if not fewest:
@@ -41,33 +42,51 @@ def broken_rules(request: PlanRequest, plan: Mapping[str, int]) -> tuple[BrokenR
     return tuple(BrokenRule(*each) for each in fewest or ())
 
 
+def violations(request: PlanRequest, values: Mapping[str, int], *ids: str) -> list[tuple[str, str]]:
+    """As `rules.violations`, and what the layout's schedule asks for where these rules have nothing to say.
+
+    Groups of as many micro-batches as ranks are a rule of interleaving where the request is not flexible.
+    """
+    broken = rules.violations(values, *ids)
+    if SCHEDULES[values["schedule"]] != "interleaved" or FLEXIBLE in request.schedules:
+        broken = [(name, message) for name, message in broken if name != "interleaving-needs-whole-groups"]
+    if any(name.startswith("interleaving-") for name, _ in broken):
+        return broken
+    return broken + _schedule_breaks(values)
+
+
 def _completions(request: PlanRequest, plan: Mapping[str, int]) -> Iterator[dict[str, int]]:
     """Layouts with the fixed values: every choice of the free degrees, and what the batch and the GPUs leave."""
     fixed, batch = request.fixed, request.workload.global_batch
-    choices = [_values(name, fixed, plan) for name in FREE]
+    choices = [_values(name, request, plan) for name in FREE]
+    sizes = _values("micro_batch_size", request, plan)
     for combination in itertools.product(*choices):
         layout = dict(zip(FREE, combination, strict=True))
         inner = layout["tp"] * layout["cp"] * layout["pp"]
-        for dp, size in itertools.product(_data_ranks(request, plan, inner), _values("micro_batch_size", fixed, plan)):
+        for dp, size in itertools.product(_data_ranks(request, plan, inner), sizes):
             count = fixed.get("num_microbatches", max(batch // (dp * size), 1))
             replicas = fixed.get("dp_replicate", max(dp // fixed.get("dp_shard", dp), 1))
             yield {
                 **layout,
                 **_context(request, layout["cp"]),
-                "sequence_parallel": fixed.get("sequence_parallel", int(layout["tp"] > 1)),
+                "sequence_parallel": fixed.get(
+                    "sequence_parallel", int(layout["tp"] > 1 and sequence_parallel(request))
+                ),
+                "rank_order": fixed.get("rank_order", 0),
                 "dp": dp,
                 "dp_replicate": replicas,
                 "dp_shard": fixed.get("dp_shard", max(dp // replicas, 1)),
                 "micro_batch_size": size,
                 "num_microbatches": count,
+                "slices": _slices(layout),
             }
 
 
-def _values(name: str, fixed: Mapping[str, int], plan: Mapping[str, int]) -> tuple[int, ...]:
-    if name in fixed:
-        return (fixed[name],)
+def _values(name: str, request: PlanRequest, plan: Mapping[str, int]) -> tuple[int, ...]:
+    if name in request.fixed:
+        return (request.fixed[name],)
     if name == "schedule":
-        return tuple(range(len(SCHEDULES)))
+        return tuple(index for index, each in enumerate(SCHEDULES) if each in schedule_names(request))
     if name == "vpp":
         return tuple(dict.fromkeys((plan["vpp"], 1, 2)))
     return tuple(dict.fromkeys((plan[name], 1)))
@@ -89,13 +108,20 @@ def _context(request: PlanRequest, cp: int) -> dict[str, int]:
     kind = CONTEXT_TYPES[request.fixed.get("cp_type", 0)]
     switched = cp if kind == "ulysses" else 2 if kind == "hierarchical" else 1
     heads = request.fixed.get("cp_heads", switched)
-    return {"cp_heads": heads, "cp_ring": int(kind in ("ring", "hierarchical"))}
+    return {"cp_type": CONTEXT_TYPES.index(kind), "cp_heads": heads, "cp_ring": int(kind in ("ring", "hierarchical"))}
+
+
+def _slices(layout: Mapping[str, int]) -> int:
+    """The fewest slices of a schedule that cuts sequences: as many as ranks, that take turns with them."""
+    return max(layout["pp"], 2) if SCHEDULES[layout["schedule"]] in schedules.SLICED else 1
 
 
 def _schedule_breaks(layout: Mapping[str, int]) -> list[tuple[str, str]]:
     """What the schedule itself asks for, where the rules have nothing to say."""
     name = SCHEDULES[layout["schedule"]]
-    chosen = schedules.schedule(name)
+    chosen = schedules.schedule(
+        name, **cut_of(name, layout.get("group_size", 0), layout.get("slices", _slices(layout)))
+    )
     pp, vpp, count = (layout[field] for field in ("pp", "vpp", "num_microbatches"))
     if bool(chosen.legal(pp, vpp, count)):
         return []

@@ -53,6 +53,8 @@ class Search:
         self.layouts = 0
         self.rows = 0
         self.dropped: dict[str, int] = {}
+        # Sentences for the answer, of what was found beside the plan.
+        self.told: tuple[str, ...] = ()
         self._open: list[Candidate] = []
         # No layout that was closed or dropped has a faster plan than the first, none that is left than the second.
         self._floor_s = inf

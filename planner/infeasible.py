@@ -6,21 +6,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cost_models.schedules import SLICED
 from cost_models.specs.units import format_bytes
 from planner import rules, space
 from planner.document import MEMORY_CAUSES
 from planner.errors import InfeasibleError
+from planner.forbidden import violations
 from planner.incumbent import Search
 from planner.layout_costs import LayoutCosts
 from planner.offload import host_share_bytes
 from planner.options import FULL, MARGIN, searched_sets, stage_rows, with_recompute
 from planner.predict import CostModel
 from planner.request import PlanRequest
-from planner.space import SCHEDULES, ZERO_MODES, Columns, take, units
+from planner.slices import SLICES_NEED
+from planner.space import ONE_CHUNK, SCHEDULES, ZERO_MODES, Columns, schedule_names, take, units
 
 __all__ = ["explain_infeasible", "nearest"]
 
 LARGEST_CAUSES = 4
+FRUGAL = ("1f1b", "v-half", "v-min", "seq1f1b", "slimpipe")
 DEGREES = ("tp", "pp", "vpp", "dp", "micro_batch_size")
 PIPELINE_RULES = ("degrees-multiply", "stages-have-layers", "batch-divides", "interleaving-needs-whole-groups")
 
@@ -43,13 +47,40 @@ def explain_infeasible(search: Search) -> InfeasibleError:
         f"that layout: {degrees}, ZeRO-{row['zero_stage']}, layers split evenly, "
         f"{'every layer' if row['recompute'] == FULL else 'nothing'} recomputed; of the stage: {filled}",
         f"with {format_bytes(host_share_bytes(request))} of host memory a GPU, offload does not make it fit either",
-        f"not searched: {'; '.join(space.NOT_SEARCHED)}",
+        f"not searched: {'; '.join(space.not_searched(request))}",
     )
 
 
 def _nothing_legal(request: PlanRequest) -> InfeasibleError:
-    """The error that tells which rules the smallest pipeline of the schedule asked for breaks; any job can run 1f1b."""
-    smallest = {"tp": 1, "cp": 1, "pp": 2, "vpp": 2 if request.schedule == "interleaved" else 1, "dp": 1}
+    """The error that tells which rules the smallest pipelines of the schedules break; any job can run 1f1b.
+
+    Where the target can express no job like this, its rules are told.
+    """
+    alone = {**space.known_values(request), "tp": 1, "cp": 1, "pp": 1, "dp": 1, "sequence_parallel": 0}
+    refused = rules.refusals(alone, request.target, "mesh")
+    if refused:
+        told = (f"{message} ({name})" for name, message in refused)
+        return InfeasibleError(f"{request.target} can express no plan of this job", *told)
+    names = schedule_names(request)
+    smallest = [(name, *_smallest_pipeline(request, name)) for name in names]
+    gpus = f"{request.cluster.gpus:,} GPU{'s' * (request.cluster.gpus != 1)}"
+    schedules = "schedule" if len(names) == 1 else "schedules"
+    return InfeasibleError(
+        f"no layout of {gpus} is legal for the {', '.join(request.schedules)} {schedules}"
+        f"{'' if request.target == 'any' else f' and can be expressed by {request.target}'}",
+        *(
+            f"the smallest {name} pipeline is {degrees}: {told}"
+            for name, degrees, broken in smallest
+            for told in broken
+        ),
+        *((SLICES_NEED,) if space.is_sliced(request) else ()),
+    )
+
+
+def _smallest_pipeline(request: PlanRequest, schedule: str) -> tuple[str, list[str]]:
+    """The degrees of the smallest pipeline of a schedule, and what the rules that it breaks say."""
+    chunks = 1 if schedule in (*ONE_CHUNK, *SLICED) else 2
+    smallest = {"tp": 1, "cp": 1, "pp": 2, "vpp": chunks, "dp": 1}
     batch = request.workload.global_batch
     others = {
         "gpus": request.cluster.gpus,
@@ -57,22 +88,20 @@ def _nothing_legal(request: PlanRequest) -> InfeasibleError:
         "global_batch": batch,
         "micro_batch_size": 1,
         "num_microbatches": batch,
+        "schedule": SCHEDULES.index(schedule),
     }
-    broken = [message for _, message in rules.violations({**smallest, **others}, *PIPELINE_RULES)]
-    degrees = ", ".join(f"{name} {value}" for name, value in smallest.items() if name in DEGREES)
-    gpus = f"{request.cluster.gpus:,} GPU{'s' * (request.cluster.gpus != 1)}"
-    return InfeasibleError(
-        f"no layout of {gpus} is legal for the {request.schedule} schedule",
-        *(f"its smallest pipeline is {degrees}: {message}" for message in broken),
-    )
+    broken = [message for _, message in violations(request, {**smallest, **others}, *PIPELINE_RULES)]
+    return ", ".join(f"{name} {value}" for name, value in smallest.items() if name in DEGREES), broken
 
 
 def _least_demanding(layouts: Columns) -> NDArray[np.bool_]:
-    """Layouts among which the least demanding one is: interleaving, GPipe and larger micro-batches only keep more."""
+    """Layouts among which the least demanding one is: larger micro-batches and most other schedules only keep more."""
     smallest = layouts["micro_batch_size"] == 1
-    plain = layouts["schedule"] == SCHEDULES.index("1f1b")
-    chosen = smallest & plain
-    return chosen if chosen.any() else np.ones_like(smallest)
+    plain = np.isin(layouts["schedule"], [SCHEDULES.index(name) for name in FRUGAL])
+    for chosen in (smallest & plain, smallest):
+        if chosen.any():
+            return np.asarray(chosen)
+    return np.ones_like(smallest)
 
 
 def nearest(model: CostModel, layouts: Columns) -> tuple[dict[str, int], dict[str, float]]:

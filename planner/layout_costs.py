@@ -1,7 +1,7 @@
 """The dear costs of a table of layouts, kept once for each distinct row and read through an index."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
 
@@ -9,14 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.predict import CostModel, unit_seconds
-from planner.space import OFFLOADS, ZERO_MODES, take
+from planner.space import OFFLOADS, ZERO_MODES, head_position, take
 from solver.pareto import front
 
-__all__ = ["LayoutCosts"]
+__all__ = ["WAITING", "LayoutCosts"]
 
 Array = NDArray[np.float64]
 # What else the costs of a micro-batch depend on.
-BESIDE_CONTEXT_FORM = ("tp", "sequence_parallel", "cp", "ep", "etp", "micro_batch_size")
+BESIDE_CONTEXT_FORM = ("tp", "sequence_parallel", "cp", "ep", "etp", "micro_batch_size", "slices")
+WAITING = ("waiting_embedding", "waiting_head")
 GROUPS = ("tp", "cp", "ep", "pp", "dp_shard", "dp_replicate", "world")
 
 
@@ -33,26 +34,33 @@ class LayoutCosts:
     """float[distinct] by name."""
     exchange_row: NDArray[np.int64]
     """int[layouts]: the row of `exchange` that a layout is."""
+    pipeline_exchange: Mapping[str, Array]
+    """float[distinct] by name; empty where the cost model knows no slices."""
+    pipeline_exchange_row: NDArray[np.int64]
+    """int[layouts]: the row of `pipeline_exchange` that a layout is."""
 
     @classmethod
     def of(cls, model: CostModel, layouts: Mapping[str, NDArray[Any]]) -> Self:
         """The costs of some layouts."""
-        return cls(layouts, *model.micro_batch_table(layouts), *model.exchange_table(layouts))
+        exchanges = (*model.exchange_table(layouts), *model.pipeline_exchange_table(layouts))
+        return cls(layouts, *model.micro_batch_table(layouts), *exchanges)
 
     def __len__(self) -> int:
         return len(self.layouts["pp"])
 
     def take(self, rows: Any) -> "LayoutCosts":
         """The costs of some of the layouts."""
-        layouts = take(self.layouts, rows)
-        return LayoutCosts(
-            layouts, self.micro_batch, self.micro_batch_row[rows], self.exchange, self.exchange_row[rows]
+        return replace(
+            self,
+            layouts=take(self.layouts, rows),
+            micro_batch_row=self.micro_batch_row[rows],
+            exchange_row=self.exchange_row[rows],
+            pipeline_exchange_row=self.pipeline_exchange_row[rows],
         )
 
     def with_columns(self, **columns: NDArray[Any]) -> "LayoutCosts":
         """The costs of the same layouts, which get more columns."""
-        layouts = {**self.layouts, **columns}
-        return LayoutCosts(layouts, self.micro_batch, self.micro_batch_row, self.exchange, self.exchange_row)
+        return replace(self, layouts={**self.layouts, **columns})
 
     def best_context_forms(self) -> "LayoutCosts":
         """The layouts that no other way to split the context makes needless: at most as dear in everything.
@@ -65,8 +73,16 @@ class LayoutCosts:
         distinct, first = np.unique(self.micro_batch_row, return_index=True)
         same = np.column_stack([self.layouts[name][first] for name in BESIDE_CONTEXT_FORM])
         _, rival = np.unique(same, axis=0, return_inverse=True)
-        costs = np.concatenate([column[distinct] for column in self.micro_batch.values()], axis=1)
-        return self.take(np.isin(self.micro_batch_row, distinct[front(costs, rival.reshape(-1))]))
+        costs = []
+        for name, column in self.micro_batch.items():
+            if not name.endswith("_attention_s"):
+                costs.append(column[distinct])
+                continue
+            # Where attention is less of a pass, late slices are shorter but early ones longer: only equals are rivals.
+            of_slices = column[distinct] * (self.layouts["slices"][first] > 1)[:, None]
+            costs += [of_slices, -of_slices]
+        kept = front(np.concatenate(costs, axis=1), rival.reshape(-1))
+        return self.take(np.isin(self.micro_batch_row, distinct[kept]))
 
     def per_micro_batch(self, name: str, recompute: Any = 0) -> Array:
         """A cost of one micro-batch for each layout, float[layouts] (or float[layouts, sets] for several sets)."""
@@ -95,7 +111,9 @@ class LayoutCosts:
                 columns[name] = self.micro_batch[name][micro_batch, recompute]
             elif name in self.exchange:
                 columns[name] = self.exchange[name][exchange]
-            elif name in OFFLOADS:  # rows that say nothing of offload keep everything on the device
+            elif name in self.pipeline_exchange:
+                columns[name] = self.pipeline_exchange[name][self.pipeline_exchange_row[layout]]
+            elif name in (*OFFLOADS, *WAITING):  # rows that say nothing of these have none
                 columns[name] = np.zeros(())
             elif name in ZERO_MODES:
                 columns[name] = ZERO_MODES[name][rows["zero"]]
@@ -108,6 +126,8 @@ class LayoutCosts:
             return self.communicators
         if name == "pipelined":
             return np.asarray(self.layouts["pp"] > 1)
+        if name == "ends_apart":
+            return np.asarray(head_position(self.layouts) > 0)
         if name == "dp_shard":
             return np.asarray(self.layouts["dp_shard"] * self.layouts["cp"])
         return np.asarray(self.layouts[name])

@@ -17,7 +17,7 @@ from planner.predict import CostModel
 from planner.request import PlanRequest
 from planner.space import OFFLOADS, take
 
-__all__ = ["GRID", "host_share_bytes", "kept_on_device", "offloaded"]
+__all__ = ["GRID", "STATES", "host_share_bytes", "kept_on_device", "offloaded"]
 
 Rows = dict[str, NDArray[Any]]
 

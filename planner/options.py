@@ -5,31 +5,33 @@ kept, and of the sets those that are fastest in some chunk. What is left per (la
 front over the seconds of every kind of chunk.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cost_models import schedules
-from cost_models.schedules.live import live_histories
+from cost_models.schedules.slimpipe_memory import kv_gradient_chunk_slices
+from planner.capability import can_express, without_the_inexpressible
 from planner.layout_costs import LayoutCosts
+from planner.live import Live, live_counts
 from planner.offload import kept_on_device, offloaded
-from planner.predict import MICRO_BATCH_OUTPUTS, CostModel
-from planner.space import RECOMPUTE_SETS, SCHEDULES, ZERO_MODES, chunk_layers, take
+from planner.predict import ATTENTION_OUTPUTS, MICRO_BATCH_OUTPUTS, CostModel
+from planner.space import RECOMPUTE_SETS, SCHEDULES, SPLIT, ZERO_MODES, chunk_layers, head_position, take
 from solver.pareto import front
 
 __all__ = [
     "FULL",
     "MARGIN",
-    "Live",
     "Rows",
+    "by_schedule",
     "chunk_rows",
+    "chunk_seconds",
+    "counted",
     "device_capacity",
+    "fewest_layers_in_full",
     "fitting",
-    "live_counts",
     "positions",
     "searched_sets",
     "stage_options",
@@ -41,47 +43,23 @@ __all__ = [
 # Until predictions carry bands of their own, what is predicted must fit with this much to spare (design, section 3).
 MARGIN = 0.06
 FULL = RECOMPUTE_SETS.index(("full",))
-# Live counts settle once the pipeline is full: more micro-batches than this many times pp change nothing.
-SETTLED = 3
+# What an action table is made from.
+TABLE_FIELDS = ("schedule", "pp", "vpp", "num_microbatches", "group_size", "slices")
 
 Rows = dict[str, NDArray[Any]]
 
-
-@dataclass(frozen=True)
-class Live:
-    """Micro-batches alive at the peak of each rank of a schedule, read off its action table.
-
-    `total[p]` counts all chunks together; `wide[p, r]` those of the chunks that are a layer wider when the rank's
-    layers leave remainder r over its chunks; `first[p]` and `last[p]` those of the first and the last chunk.
-    """
-
-    total: NDArray[np.int64]
-    wide: NDArray[np.int64]
-    first: NDArray[np.int64]
-    last: NDArray[np.int64]
-
-
-def live_counts(schedule: str, pp: int, vpp: int, num_microbatches: int) -> Live:
-    """Live counts of a schedule. GPipe keeps every micro-batch; the others stop growing once the pipeline is full."""
-    settled = num_microbatches if schedule == "gpipe" else min(num_microbatches, SETTLED * pp)
-    return _live_counts(schedule, pp, vpp, settled)
-
-
-@lru_cache(maxsize=4096)
-def _live_counts(schedule: str, pp: int, vpp: int, num_microbatches: int) -> Live:
-    table = schedules.actions(schedule, pp, vpp, num_microbatches)
-    histories = live_histories(table)
-    running = np.cumsum(histories, axis=2)
-    every = running[..., -1]
-    # Chunks that are a layer wider come first on the last rank and last on all others: see space.chunk_layers.
-    leading = running[..., : vpp - 1].max(axis=1)
-    trailing = (every[..., None] - running[..., : vpp - 1][..., ::-1]).max(axis=1)
-    wide = np.zeros((pp, vpp), dtype=np.int64)
-    wide[:, 1:] = trailing
-    if pp > 1:
-        wide[-1, 1:] = leading[-1]
-    total, first, last = every.max(axis=1), histories[..., 0].max(axis=1), histories[..., -1].max(axis=1)
-    return Live(total, wide, first, last)
+LIVE_FIELDS = tuple(field.name for field in fields(Live))
+# Live counts as columns of rows.
+COLUMNS = {
+    "total": "live_total",
+    "wide": "live_wide",
+    "first": "live_embedding",
+    "last": "live_head",
+    "waiting": "waiting_total",
+    "waiting_wide": "waiting_wide",
+    "waiting_first": "waiting_embedding",
+    "waiting_last": "waiting_head",
+}
 
 
 def positions(lower: NDArray[np.int64], upper: NDArray[np.int64]) -> Rows:
@@ -99,45 +77,88 @@ def stage_rows(layouts: Mapping[str, NDArray[Any]], rows: Rows) -> Rows:
     layout, position, layers = rows["layout"], rows["position"], rows["layers"]
     vpp = layouts["vpp"][layout]
     base, extra = np.divmod(layers, vpp)
-    key = np.column_stack([layouts[name] for name in ("schedule", "pp", "vpp", "num_microbatches")])
-    kinds, inverse = np.unique(key, axis=0, return_inverse=True)
-    kind = inverse.reshape(-1)[layout]
-    columns = {name: np.empty(len(layout), dtype=np.int64) for name in ("total", "wide", "first", "last")}
-    for index, (schedule, pp, v, m) in enumerate(kinds.tolist()):
-        mine = np.flatnonzero(kind == index)
-        live = live_counts(SCHEDULES[schedule], pp, v, m)
+    live = {name: np.zeros(len(layout), dtype=np.int64) for name in counted(layouts)}
+    for mine, counts in by_schedule(layouts, layout):
         at = position[mine]
-        columns["total"][mine], columns["wide"][mine] = live.total[at], live.wide[at, extra[mine]]
-        columns["first"][mine], columns["last"][mine] = live.first[at], live.last[at]
-    has_embedding = (position == 0).astype(np.int64)
-    has_head = (position == layouts["pp"][layout] - 1).astype(np.int64)
+        for name, column in live.items():
+            count = getattr(counts, name)
+            column[mine] = count[at] if count.ndim == 1 else count[at, extra[mine]]
+        if layouts["spread"][layout[mine[0]]]:  # every rank waits with its share of the head for the last one
+            live["last"][mine] = counts.last[-1]
+    head_rank = (position == head_position(layouts)[layout]).astype(np.int64)
+    has_embedding, has_head = _ends(layouts, layout, position == 0, head_rank)
+    ends = {
+        "first": has_embedding,
+        "last": has_head > 0,
+        "waiting_first": has_embedding,
+        "waiting_last": has_head,
+    }
     return {
         **rows,
         "vpp": vpp,
         "chunk_layers": base,
         "wide_chunks": extra,
-        "live_total": columns["total"],
-        "live_wide": columns["wide"],
-        "live_layers": columns["total"] * base + columns["wide"],
+        **{COLUMNS[name]: column * ends.get(name, 1) for name, column in live.items()},
+        "live_layers": live["total"] * base + live["wide"],
         "has_embedding": has_embedding,
         "has_head": has_head,
-        "live_embedding": columns["first"] * has_embedding,
-        "live_head": columns["last"] * has_head,
+        "head_rank": head_rank,
+        "kv_gradient_layers": kv_gradient_layers(layouts, layout, base + (extra > 0)),
     }
+
+
+def _ends(
+    layouts: Mapping[str, NDArray[Any]], layout: NDArray[np.int64], first_rank: NDArray[Any], head_rank: NDArray[Any]
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """What rows hold of the embedding and of the head: one rank all of it, or every rank a share where it is spread."""
+    spread = layouts["spread"][layout] > 0
+    ends = first_rank.astype(np.int64), head_rank
+    if not spread.any():
+        return ends
+    share = 1.0 / layouts["pp"][layout]
+    embedding, head = (np.where(spread, share, held) for held in ends)
+    return embedding, head
+
+
+def kv_gradient_layers(
+    layouts: Mapping[str, NDArray[Any]], layout: NDArray[np.int64], chunk_layers: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Slices of layers whose keys and values have gradients to add up, for rows with so many layers a chunk."""
+    cut = (layouts[name][layout] for name in ("vpp", "slices", "pp"))
+    return np.asarray(kv_gradient_chunk_slices(*cut) * chunk_layers)
+
+
+def counted(layouts: Mapping[str, NDArray[Any]]) -> tuple[str, ...]:
+    """The names of the live counts that tell these layouts apart: without a split backward nothing waits."""
+    return LIVE_FIELDS if np.any(SPLIT[layouts["schedule"]]) else LIVE_FIELDS[:4]
+
+
+def by_schedule(layouts: Mapping[str, NDArray[Any]], layout: NDArray[np.int64]) -> Iterator[tuple[Any, Live]]:
+    """Of layouts named by index: those that run alike, as indices into `layout`, and their live counts."""
+    key = np.column_stack([layouts[name] for name in TABLE_FIELDS])
+    kinds, inverse = np.unique(key, axis=0, return_inverse=True)
+    kind = inverse.reshape(-1)[layout]
+    for index, (schedule, *cut) in enumerate(kinds.tolist()):
+        mine = np.flatnonzero(kind == index)
+        if len(mine):
+            yield mine, live_counts(SCHEDULES[schedule], *cut)
 
 
 def with_recompute(rows: Rows, recompute: int | NDArray[np.int64], per_chunk: NDArray[np.int64]) -> Rows:
     """The rows under a recompute set (each its own, or one for all) that covers up to `per_chunk` layers of a chunk."""
     narrow = np.minimum(per_chunk, rows["chunk_layers"])
     wide = np.minimum(per_chunk, rows["chunk_layers"] + 1)
-    count = len(rows["layout"])
+    count, again, again_in_wide = len(rows["layout"]), rows["live_total"], rows["live_wide"]
+    if "waiting_total" in rows:
+        # What was recomputed for the input gradient stays for the weight gradient. At the most, both ways.
+        again, again_in_wide = again - rows["waiting_total"], again_in_wide - rows["waiting_wide"]
     return {
         **rows,
         "recompute": np.full(count, recompute),
         "recompute_per_chunk": per_chunk,
         "recompute_ends": (per_chunk > 0).astype(np.int64),
         "recompute_layers": narrow * (rows["vpp"] - rows["wide_chunks"]) + wide * rows["wide_chunks"],
-        "live_recompute_layers": narrow * rows["live_total"] + (wide - narrow) * rows["live_wide"],
+        "live_recompute_layers": narrow * again + (wide - narrow) * again_in_wide,
     }
 
 
@@ -146,14 +167,14 @@ def stage_options(model: CostModel, costs: LayoutCosts, rows: Rows) -> Rows:
 
     Only options that fit are left, non-dominated within their (layout, position, layers), in order of preference.
     """
-    rows = with_zero_modes(costs.layouts, stage_rows(costs.layouts, rows), model.request.zero_stage)
+    rows = with_zero_modes(model, costs.layouts, stage_rows(costs.layouts, rows))
     candidates = fitting(model, costs, rows)
     unfitting = np.setdiff1d(np.arange(len(rows["layout"])), candidates["origin"])
     candidates |= model.stages(costs, candidates, "times")
     candidates = take(candidates, _fastest_sets(candidates))
     if model.offload:
         candidates = _joined([kept_on_device(candidates), _offloaded(model, costs, take(rows, unfitting))])
-    return _non_dominated(candidates | _chunk_seconds(model, costs, candidates))
+    return _non_dominated(candidates | chunk_seconds(model, costs, candidates))
 
 
 def fitting(model: CostModel, costs: LayoutCosts, rows: Rows) -> Rows:
@@ -168,11 +189,12 @@ def fitting(model: CostModel, costs: LayoutCosts, rows: Rows) -> Rows:
     for recompute in searched_sets(model):
         part = take(rows, pending)
         if recompute == FULL:
-            trial, fits = _smallest_full(model, costs, part, whole[pending], capacity)
+            trial, fits = fewest_layers_in_full(model, costs, part, whole[pending], capacity)
         else:
             trial = with_recompute(part, recompute, whole[pending] if recompute else np.zeros_like(pending))
             trial["device_bytes"] = model.stages(costs, trial, "device")["device_bytes"]
             fits = trial["device_bytes"] <= capacity
+        fits &= can_express(model, costs.layouts, trial, "stage")
         found.append({**take(trial, fits), "origin": pending[fits]})
         if recompute == 0:
             pending = pending[~fits]
@@ -208,11 +230,12 @@ def _offloaded(model: CostModel, costs: LayoutCosts, rows: Rows) -> Rows:
     return candidates | model.stages(costs, candidates, "times")
 
 
-def with_zero_modes(layouts: Mapping[str, NDArray[Any]], rows: Rows, wanted: int | None) -> Rows:
+def with_zero_modes(model: CostModel, layouts: Mapping[str, NDArray[Any]], rows: Rows) -> Rows:
     """Each row once for every ZeRO mode: the unsharded one alone where there is nothing to shard over.
 
-    With `wanted`, once for the modes of that stage alone, whatever there is to shard over.
+    Where the request asks for one ZeRO stage, once for the modes of that alone, whatever there is to shard over.
     """
+    wanted = model.request.zero_stage
     modes = len(ZERO_MODES["zero_stage"])
     count = len(rows["layout"])
     repeated = {name: np.repeat(column, modes) for name, column in rows.items()}
@@ -222,10 +245,10 @@ def with_zero_modes(layouts: Mapping[str, NDArray[Any]], rows: Rows, wanted: int
     useful = np.where(repeated["zero"] == 0, shard == dp, dp * layouts["cp"][repeated["layout"]] > 1)
     if wanted is not None:
         useful = (ZERO_MODES["zero_stage"][repeated["zero"]] == wanted) & ((wanted > 0) | useful)
-    return take(repeated, useful)
+    return without_the_inexpressible(model, layouts, take(repeated, useful), "stage")
 
 
-def _smallest_full(
+def fewest_layers_in_full(
     model: CostModel, costs: LayoutCosts, rows: Rows, whole: NDArray[np.int64], capacity: float
 ) -> tuple[Rows, NDArray[np.bool_]]:
     """The rows with the fewest fully recomputed layers per chunk that fit, by bisection; and where that exists.
@@ -239,6 +262,8 @@ def _smallest_full(
     low, high = np.ones_like(whole), np.maximum(whole, 1)
     if model.request.recompute == "full":  # of every layer, whether or not fewer would fit
         low = high
+    else:  # where the target knows no part of the layers
+        low = np.where(can_express(model, costs.layouts, with_recompute(rows, FULL, low), "stage"), low, high)
     fits = (device_bytes(high) <= capacity) & (whole > 0)
     while np.any(low < high):
         middle = (low + high) // 2
@@ -252,8 +277,7 @@ def _smallest_full(
 
 def chunk_rows(rows: Rows, chunk: NDArray[np.int64]) -> Rows:
     """The rows of chunk number `chunk` of each stage row, for the cost of that chunk alone."""
-    ends_model = (rows["has_head"] > 0) & (rows["has_embedding"] == 0)
-    layers = chunk_layers(rows["layers"], rows["vpp"], chunk, ends_model)
+    layers = chunk_layers(rows["layers"], rows["vpp"], chunk, rows["head_rank"] > 0)
     return {
         **rows,
         "layers": layers,
@@ -271,6 +295,9 @@ def _fastest_sets(candidates: Mapping[str, NDArray[Any]]) -> NDArray[np.int64]:
     seconds = candidates["forward_s"] + candidates["input_grad_s"] + candidates["weight_grad_s"]
     apart = (candidates["recompute"] == FULL) & (candidates["wide_chunks"] > 0)
     group = 2 * candidates["origin"] + apart
+    if ATTENTION_OUTPUTS[1] in candidates:  # sets that differ in attention are not compared by their sums
+        grows = candidates[ATTENTION_OUTPUTS[1]] > 0
+        group = np.where(grows, 2 * (candidates["origin"].max(initial=0) + 1) + np.arange(len(group)), group)
     order = np.lexsort((candidates["recompute"], seconds, group))
     group = group[order]
     first = np.ones(len(order), dtype=bool)
@@ -278,7 +305,7 @@ def _fastest_sets(candidates: Mapping[str, NDArray[Any]]) -> NDArray[np.int64]:
     return order[first]
 
 
-def _chunk_seconds(model: CostModel, costs: LayoutCosts, candidates: Rows) -> Rows:
+def chunk_seconds(model: CostModel, costs: LayoutCosts, candidates: Rows) -> Rows:
     """Columns with the seconds of every kind of chunk that a stage has: first, last, and neither.
 
     Of the chunks that are neither, those as wide as the first and the last are covered by these unless they hold an
@@ -286,10 +313,9 @@ def _chunk_seconds(model: CostModel, costs: LayoutCosts, candidates: Rows) -> Ro
     """
     several = np.flatnonzero(candidates["vpp"] > 1)
     rows = take(candidates, several)
-    ends_model = (rows["has_head"] > 0) & (rows["has_embedding"] == 0)
     last = rows["vpp"] - 1
     columns: Rows = {}
-    for kind, chunk in (("first", 0 * last), ("plain", np.where(ends_model, last - 1, 1)), ("last", last)):
+    for kind, chunk in (("first", 0 * last), ("plain", np.where(rows["head_rank"] > 0, last - 1, 1)), ("last", last)):
         seconds = model.stages(costs, chunk_rows(rows, chunk), "chunk") if len(several) else {}
         for name in MICRO_BATCH_OUTPUTS:
             column = candidates[name].copy()
@@ -306,7 +332,9 @@ def _non_dominated(options: Rows) -> Rows:
     group = (options["layout"] * (int(options["position"].max()) + 1) + options["position"]) * most + options["layers"]
     # Weight gradients neither recompute nor exchange: they are equal in a group.
     chunks = [f"{kind}_chunk_{name}" for kind in ("first", "plain", "last") for name in ("forward_s", "input_grad_s")]
-    kept = front(np.column_stack([options[name] for name in (*chunks, "first_s", "last_s", "global_s")]), group)
-    options = take(options, kept)
+    seconds = [options[name] for name in (*chunks, "first_s", "last_s", "global_s")]
+    # More attention in as long a pass makes late slices longer, less makes early ones longer: only equals are compared.
+    seconds += [sign * options[name] for name in ATTENTION_OUTPUTS if name in options for sign in (1, -1)]
+    options = take(options, front(np.column_stack(seconds), group))
     preference = (options["zero"], options["recompute_layers"], options["layers"], options["position"])
     return take(options, np.lexsort((*preference, options["layout"])))

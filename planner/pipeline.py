@@ -12,10 +12,12 @@ from cost_models import schedules
 from cost_models.communication import hop_seconds
 from cost_models.schedules.critical_path import critical_path
 from cost_models.schedules.simulate import simulate
+from cost_models.schedules.table import ActionTable
 from cost_models.schedules.times import StageTimes
 from planner.layout_costs import LayoutCosts
+from planner.live import cut_of
 from planner.options import Rows, chunk_rows
-from planner.predict import MICRO_BATCH_OUTPUTS, CostModel
+from planner.predict import ATTENTION_OUTPUTS, MICRO_BATCH_OUTPUTS, CostModel
 from planner.space import SCHEDULES, take, units
 from solver.assignment import AssignmentProblem, Path
 from solver.chain import ChainProblem
@@ -49,6 +51,16 @@ class Pipeline:
         """Name of the pipeline schedule."""
         return SCHEDULES[self.layout["schedule"]]
 
+    @property
+    def table(self) -> ActionTable:
+        """The action table that the layout runs."""
+        degrees = (self.layout[name] for name in ("pp", "vpp", "num_microbatches"))
+        return schedules.actions(self.schedule, *degrees, **self._cut)
+
+    @property
+    def _cut(self) -> dict[str, int]:
+        return cut_of(self.schedule, self.layout["group_size"], self.layout["slices"])
+
     @cached_property
     def hop_s(self) -> Array:
         """Seconds from each pipeline rank to the next, float[pp]."""
@@ -58,10 +70,14 @@ class Pipeline:
 
     @cached_property
     def chunk_s(self) -> dict[str, Array]:
-        """Seconds of one micro-batch in every chunk of every option, float[options, vpp] by output name."""
+        """Seconds of one micro-batch in every chunk of every option, float[options, vpp] by output name.
+
+        With the attention among them that grows from slice to slice, which schedules of several chunks spread evenly.
+        """
         vpp = self.layout["vpp"]
         if vpp == 1:
-            return {name: self.options[name][:, None] for name in MICRO_BATCH_OUTPUTS}
+            names = (*MICRO_BATCH_OUTPUTS, *(name for name in ATTENTION_OUTPUTS if name in self.options))
+            return {name: self.options[name][:, None] for name in names}
         repeated = {name: np.repeat(column, vpp) for name, column in self.options.items()}
         rows = chunk_rows(repeated, np.tile(np.arange(vpp), len(self.options["layers"])))
         seconds = self.model.stages(self.costs, rows, "chunk")
@@ -104,12 +120,13 @@ class Pipeline:
             first_s=self.options["first_s"][rows],
             last_s=self.options["last_s"][rows],
             hop_s=self.hop_s[position],
+            **{name: self.chunk_s[name][rows] for name in ATTENTION_OUTPUTS if name in self.chunk_s},
         )
 
     @cached_property
     def chain(self) -> ChainProblem:
         """The schedule's lower bound as a chain of stages: the layers of the options add up to the model's."""
-        schedule = schedules.schedule(self.schedule)
+        schedule = schedules.schedule(self.schedule, **self._cut)
         terms = schedule.bound_terms(self.layout["num_microbatches"], self.times())
         return ChainProblem(
             stage=self.options["position"],
@@ -141,8 +158,7 @@ class Pipeline:
     def step_s(self, choice: ArrayLike) -> float:
         """The step time of record of a choice: the action table replayed, plus the global part."""
         rows = np.asarray(choice)
-        table = schedules.actions(self.schedule, *(self.layout[name] for name in ("pp", "vpp", "num_microbatches")))
-        return float(simulate(table, self.times(rows)).span_s) + float(self.options["global_s"][rows].max())
+        return float(simulate(self.table, self.times(rows)).span_s) + float(self.options["global_s"][rows].max())
 
     def assignment(self, choice: ArrayLike) -> AssignmentProblem:
         """The exact problem of this layout's options: the longest path through the action graph plus the global part.
@@ -165,7 +181,7 @@ class Pipeline:
         """Every option's seconds of each chunk, its first and last, and its terms in the chain; one row an option."""
         edges = np.column_stack([self.options["first_s"], self.options["last_s"]])
         terms = np.column_stack([self.chain.work, self.chain.pass_through, self.chain.edge])
-        return np.concatenate([*(self.chunk_s[name] for name in MICRO_BATCH_OUTPUTS), edges, terms], axis=1)
+        return np.concatenate([*self.chunk_s.values(), edges, terms], axis=1)
 
     def _bound_paths(self) -> list[Path]:
         """The paths of the schedule's bound that enter the pipeline at its first stage."""
@@ -180,11 +196,11 @@ class Pipeline:
 
     def critical_path(self, choice: ArrayLike) -> Path:
         """The longest path of a choice's replay: a bound that every other choice obeys too."""
-        table = schedules.actions(self.schedule, *(self.layout[name] for name in ("pp", "vpp", "num_microbatches")))
-        path = critical_path(table, self.times(np.asarray(choice)))
+        path = critical_path(self.table, self.times(np.asarray(choice)))
         edges = np.column_stack([path.first, path.last])
         no_terms = np.zeros((len(edges), 3))
-        coefficients = np.concatenate([path.forward, path.input_grad, path.weight_grad, edges, no_terms], axis=1)
+        chunks = [getattr(path, name.removesuffix("_s")) for name in self.chunk_s]
+        coefficients = np.concatenate([*chunks, edges, no_terms], axis=1)
         return Path(coefficients.astype(np.float64), float(path.hop @ self.hop_s))
 
     def chosen(self, choice: ArrayLike) -> Rows:

@@ -10,19 +10,35 @@ from numpy.typing import NDArray
 from cost_models import communication, kernels, overlap
 from cost_models.columns import distinct, evaluate, evaluate_distinct
 from cost_models.lowered import Lowered, rebound
-from cost_models.lowered_costs import lowered_exchange, lowered_micro_batch, lowered_stage
+from cost_models.lowered_costs import (
+    lowered_exchange,
+    lowered_micro_batch,
+    lowered_pipeline_exchange,
+    lowered_stage,
+)
 from cost_models.vocabulary import RECOMPUTE_MODULES, recompute_flag
 from planner.request import PlanRequest
-from planner.space import RECOMPUTE_SETS
+from planner.space import RECOMPUTE_SETS, head_position, is_sliced, known_values
 
 if TYPE_CHECKING:
     from planner.layout_costs import LayoutCosts
 
-__all__ = ["MICRO_BATCH_OUTPUTS", "OUTPUTS", "TIME_OUTPUTS", "CostModel", "constants", "padded_vocab", "unit_seconds"]
+__all__ = [
+    "ATTENTION_OUTPUTS",
+    "MICRO_BATCH_OUTPUTS",
+    "OUTPUTS",
+    "TIME_OUTPUTS",
+    "CostModel",
+    "constants",
+    "padded_vocab",
+    "unit_seconds",
+]
 
 Array = NDArray[np.float64]
 
 MICRO_BATCH_OUTPUTS = ("forward_s", "input_grad_s", "weight_grad_s")
+# Of forward and backward, the attention that grows from slice to slice.
+ATTENTION_OUTPUTS = ("forward_attention_s", "backward_attention_s")
 TIME_OUTPUTS = (*MICRO_BATCH_OUTPUTS, "first_s", "last_s", "global_s")
 # Groups of outputs that are asked for together; "all" is every output of the stage expressions.
 OUTPUTS: Mapping[str, tuple[str, ...]] = {
@@ -42,11 +58,15 @@ def padded_vocab(vocab: Any, multiple: int, tp: Any) -> Any:
 
 
 def unit_seconds(micro_batch: Mapping[str, Array]) -> dict[str, Array]:
-    """Seconds of one micro-batch in a layer, the embedding and the head: forward and backward, no state exchange."""
-    return {
+    """Seconds of one micro-batch in a layer, the embedding and the head: forward and backward, no state exchange.
+
+    And those of the forward alone, in `layer_forward`.
+    """
+    both = {
         unit: np.asarray(sum(micro_batch[f"{unit}_{part}"] for part in MICRO_BATCH_OUTPUTS))
         for unit in ("layer", "embedding", "head")
     }
+    return {**both, "layer_forward": micro_batch["layer_forward_s"]}
 
 
 def constants(request: PlanRequest) -> dict[str, float]:
@@ -86,15 +106,25 @@ class CostModel:
         request: PlanRequest,
         *,
         offload: bool = False,
+        sliced: bool | None = None,
         recompute_shares: Sequence[Mapping[str, float]] | None = None,
     ) -> None:
-        """`recompute_shares` are the recompute sets that rows name by index, as shares of each module; without them
-        those of the search."""
+        """With `sliced` the expressions know slices; where it is left open, if the request asks for such schedules.
+
+        `recompute_shares` are the recompute sets that rows name by index, as shares of each module; without them
+        those of the search.
+        """
         self.request = request
         self.offload = offload
+        self.sliced = is_sliced(request) if sliced is None else sliced
         self._stages: dict[str, Lowered] = {}
         self.constants = constants(request)
         self._shares = recompute_shares
+
+    @cached_property
+    def known(self) -> Mapping[str, int]:
+        """What rules read of the request beside a layout's columns."""
+        return known_values(self.request)
 
     @cached_property
     def functions(self) -> Mapping[str, Any]:
@@ -116,25 +146,32 @@ class CostModel:
 
     def measured_micro_batch(self, layouts: Mapping[str, NDArray[Any]], recompute: int = 0) -> dict[str, Array]:
         """The seconds of `micro_batch` that rest on measured kernels and links."""
-        lowered = rebound(lowered_micro_batch(self.request.model, self.request.recipe), self.measured_functions)
-        columns = self._with_vocab(layouts)
+        written = lowered_micro_batch(self.request.model, self.request.recipe, sliced=self.sliced)
+        lowered = rebound(written, self.measured_functions)
+        columns = self._completed(layouts)
         return evaluate_distinct(lowered, columns, len(columns["tp"]), self._with_flags(recompute))
 
     @cached_property
     def _micro_batch(self) -> Lowered:
-        return rebound(lowered_micro_batch(self.request.model, self.request.recipe), self.functions)
+        lowered = lowered_micro_batch(self.request.model, self.request.recipe, sliced=self.sliced)
+        return rebound(lowered, self.functions)
 
     @cached_property
     def _exchange(self) -> Lowered:
         return rebound(lowered_exchange(self.request.model, self.request.recipe), self.functions)
+
+    @cached_property
+    def _pipeline_exchange(self) -> Lowered:
+        return rebound(lowered_pipeline_exchange(self.request.model, self.request.recipe), self.functions)
 
     def _lowered(self, outputs: str) -> Lowered:
         """The stage expressions of a group of outputs, lowered once."""
         if outputs not in self._stages:
             request = self.request
             context = request.profile.context_bytes
+            names = OUTPUTS[outputs] + (ATTENTION_OUTPUTS if self.sliced and outputs == "times" else ())
             lowered = lowered_stage(
-                request.model, request.recipe, context, offload=self.offload, outputs=OUTPUTS[outputs]
+                request.model, request.recipe, context, offload=self.offload, sliced=self.sliced, outputs=names
             )
             self._stages[outputs] = rebound(lowered, self.functions)
         return self._stages[outputs]
@@ -167,12 +204,12 @@ class CostModel:
 
     def micro_batch(self, layouts: Mapping[str, NDArray[Any]], recompute: int = 0) -> dict[str, Array]:
         """Costs of one micro-batch in one layer, the embedding and the head, for each layout and one recompute set."""
-        columns = self._with_vocab(layouts)
+        columns = self._completed(layouts)
         return evaluate_distinct(self._micro_batch, columns, len(columns["tp"]), self._with_flags(recompute))
 
     def micro_batch_table(self, layouts: Mapping[str, NDArray[Any]]) -> tuple[dict[str, Array], NDArray[np.int64]]:
         """Costs of one micro-batch, float[distinct, recompute sets] by name, and which distinct row each layout is."""
-        columns, rows = self._with_vocab(layouts), len(layouts["tp"])
+        columns, rows = self._completed(layouts), len(layouts["tp"])
         per_set: list[dict[str, Array]] = []
         for index in range(len(self._shares or RECOMPUTE_SETS)):
             if index not in self.recompute_sets:  # never asked for
@@ -184,10 +221,20 @@ class CostModel:
 
     def exchange_table(self, layouts: Mapping[str, NDArray[Any]]) -> tuple[dict[str, Array], NDArray[np.int64]]:
         """Costs of gathering parameters and reducing gradients, and parameters on one rank; and each layout's row."""
-        columns = self._with_vocab(layouts)
+        columns = self._completed(layouts)
         columns["dp_shard"] = columns["dp_shard"] * columns["cp"]
-        columns["pipelined"] = columns["pp"] > 1
+        # Where both ends are shared out, every rank holds the same rows of them.
+        columns["ends_apart"] = (head_position(columns) > 0) & (columns["spread"] == 0)
         return distinct(self._exchange, columns, len(columns["tp"]), self.constants)
+
+    def pipeline_exchange_table(
+        self, layouts: Mapping[str, NDArray[Any]]
+    ) -> tuple[dict[str, Array], NDArray[np.int64]]:
+        """What pipeline ranks exchange to share out slices, and each layout's row; nothing without slices."""
+        columns, rows = self._completed(layouts), len(layouts["tp"])
+        if not self.sliced:
+            return {}, np.zeros(rows, dtype=np.int64)
+        return distinct(self._pipeline_exchange, columns, rows, self.constants)
 
     def stages(
         self, costs: "LayoutCosts", rows: Mapping[str, NDArray[Any]], outputs: str = "times"
@@ -206,6 +253,10 @@ class CostModel:
         shares = self._shares[recompute] if self._shares is not None else dict.fromkeys(RECOMPUTE_SETS[recompute], 1.0)
         return self.constants | {recompute_flag(module): shares.get(module, 0.0) for module in RECOMPUTE_MODULES}
 
-    def _with_vocab(self, layouts: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    def _completed(self, layouts: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        """The layouts with the vocabulary as it is padded, and the length of a slice where there are several."""
         vocab, multiple = layouts.get("vocab", self.request.model.vocab), self.request.recipe.vocab_multiple
-        return {**layouts, "padded_vocab": padded_vocab(vocab, multiple, layouts["tp"])}
+        columns = {**layouts, "padded_vocab": padded_vocab(vocab, multiple, layouts["tp"])}
+        if self.sliced:
+            columns["slice_len"] = self.request.workload.seq_len / layouts["slices"]
+        return columns

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
+import numpy as np
 from pydantic import AfterValidator, Field
 
 from cost_models.specs import catalog
@@ -17,15 +18,32 @@ from cost_models.specs.profile import HardwareProfile
 from cost_models.specs.recipe import FrameworkRecipe
 from cost_models.specs.units import format_tokens, parse_bytes, parse_count, parse_positive_int
 from cost_models.specs.workload import WorkloadSpec, default_workload
+from planner import rules
 from planner.errors import RequestError
 from planner.overrides import Overrides
+from planner.rules import FLEXIBLE, SCHEDULES
 
 DEFAULT_RECIPE = "megatron"
 DEFAULT_GAP = 0.005
 DEFAULT_TOP_K = 5
 MAX_SEQUENCES = 10**9
-SCHEDULES = ("1f1b", "interleaved", "gpipe")
-"""Pipeline schedules that layouts can have."""
+SEARCHED = ("1f1b", "interleaved", "gpipe")
+"""The schedules of a search that names neither schedules nor a target."""
+TARGETS = (
+    "any",
+    "megatron",
+    "bridge",
+    "torchtitan",
+    "deepspeed",
+    "accelerate",
+    "trainer",
+    "automodel",
+    "nanotron",
+    "axolotl",
+    "maxtext",
+    "runtime",
+)
+"""What a plan can be for: any open launcher, one of them, or this project's own runtime."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +67,11 @@ class PlanRequest(Spec):
     profile: HardwareProfile
     recipe: FrameworkRecipe
     capacity_bytes: PositiveFloat = Field(description="usable bytes of one GPU")
-    schedule: str | None = Field(None, description="the only pipeline schedule to search, None = all")
+    target: Literal[TARGETS] = Field("any", description="what the plan is to run on")  # type: ignore[valid-type]
+    least_pp: PositiveInt = Field(1, description="fewest pipeline ranks of a layout")
+    schedules: Annotated[tuple[str, ...], Field(min_length=1)] = Field(
+        SEARCHED, description="pipeline schedules to search"
+    )
     fixed: Annotated[Mapping[str, NonNegativeInt], AfterValidator(frozen)] = Field(
         {}, description="values that columns of the layouts are held to"
     )
@@ -101,6 +123,7 @@ def build_request(
     global_batch: int | str | None = None,
     global_batch_tokens: str | None = None,
     recipe: str | None = None,
+    target: str = "any",
     schedule: str | None = None,
     gap: float = DEFAULT_GAP,
     time_limit_s: float | None = None,
@@ -118,15 +141,18 @@ def build_request(
     hardware = _hardware(changes, HardwareFlags(gpus, mem, gpu, cluster, nodes, gpus_per_node))
     num_gpus = hardware.cluster.gpus
     workload, workload_notes = _workload(model_spec, num_gpus, seq_len, global_batch, global_batch_tokens)
-    recipe_note = () if recipe else (f"Without --recipe the {DEFAULT_RECIPE} recipe holds.",)
+    _check_target(target)
+    default_recipe = catalog.keys("frameworks").get(target, DEFAULT_RECIPE)
+    recipe_note = () if recipe else (f"Without --recipe the {default_recipe} recipe holds.",)
     return PlanRequest(
         model=model_spec,
         cluster=hardware.cluster,
         workload=changes.applied(workload),
         profile=changes.applied(catalog.load_profile(hardware.cluster.gpu.name)),
-        recipe=changes.applied(catalog.load_recipe(recipe or DEFAULT_RECIPE)),
+        recipe=changes.applied(catalog.load_recipe(recipe or default_recipe)),
         capacity_bytes=hardware.capacity_bytes,
-        schedule=_known(schedule),
+        target=target,
+        schedules=_known(schedule, target),
         gap=gap,
         time_limit_s=time_limit_s,
         top_k=top_k,
@@ -136,9 +162,15 @@ def build_request(
             *_profile_notes(hardware.cluster.gpu.name),
             *workload_notes,
             *recipe_note,
+            *_target_note(target),
             *changes.sentences(),
         ),
     )
+
+
+def _target_note(target: str) -> tuple[str, ...]:
+    """What to tell of a search for one target."""
+    return () if target == "any" else (f"Only plans that {target} can express are searched.",)
 
 
 def _profile_notes(gpu: str) -> tuple[str, ...]:
@@ -147,13 +179,37 @@ def _profile_notes(gpu: str) -> tuple[str, ...]:
     return () if measured == gpu else (f"No constants are measured on {gpu}: those of {measured} are scaled to it.",)
 
 
-def _known(schedule: str | None) -> str | None:
-    """The schedule as given. Raises RequestError when there is none of this name."""
-    if schedule is not None and schedule not in SCHEDULES:
-        hint = did_you_mean(schedule, SCHEDULES)
-        message = f"--schedule must be one of {', '.join(SCHEDULES)}, got {schedule!r}{hint}"
+def _check_target(target: str) -> None:
+    """Raises RequestError when there is no target of this name."""
+    if target not in TARGETS:
+        message = f"--target must be one of {', '.join(TARGETS)}, got {target!r}{did_you_mean(target, TARGETS)}"
         raise RequestError(message)
-    return schedule
+
+
+def schedules_of(target: str) -> tuple[str, ...]:
+    """The schedules that are searched for a target: those that it runs, and 1f1b, which a single stage runs."""
+    if target == "any":
+        return SEARCHED
+    every = {"pp": 2, "tied": 0, "schedule": np.arange(len(SCHEDULES))}
+    runs = np.broadcast_to(rules.expressible(every, target, fields=("pp", "schedule")), len(SCHEDULES))
+    return tuple(name for name, does in zip(SCHEDULES, runs, strict=True) if does or name == "1f1b")
+
+
+def _known(schedule: str | None, target: str) -> tuple[str, ...]:
+    """The schedules named, one or several with commas between, or the target's.
+
+    Raises RequestError for a name that there is not.
+    """
+    if schedule is None:
+        return schedules_of(target)
+    names = tuple(dict.fromkeys(name.strip() for name in schedule.split(",")))
+    known = (*SCHEDULES, FLEXIBLE)
+    for name in names:
+        if name not in known:
+            hint = did_you_mean(name, known)
+            message = f"--schedule must be one or several of {', '.join(known)}, got {name!r}{hint}"
+            raise RequestError(message)
+    return names
 
 
 def _hardware(changes: Overrides, flags: HardwareFlags) -> Hardware:

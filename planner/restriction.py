@@ -93,7 +93,7 @@ def restricted(request: PlanRequest, restriction: Restriction) -> PlanRequest:
     return request.replaced(
         recipe=recipe,
         fixed={name: int(value) for name, value in columns.items()},
-        schedule=restriction.schedule or request.schedule,
+        schedules=(restriction.schedule,) if restriction.schedule else request.schedules,
         zero_stage=zero_stage,
         recompute=recompute,
     )

@@ -15,7 +15,8 @@ from planner.errors import Interrupted, LimitReached
 from planner.incumbent import Search
 from planner.infeasible import explain_infeasible
 from planner.predict import CostModel
-from planner.request import PlanRequest, Progress
+from planner.request import SEARCHED, PlanRequest, Progress, schedules_of
+from planner.rivals import rivals
 from planner.seeds import neighbours
 
 __all__ = ["plan"]
@@ -30,12 +31,27 @@ def plan(request: PlanRequest, progress: Callable[[Progress], None] | None = Non
     search = searched(Search(CostModel(request), progress))
     if search.best is None:  # nothing fits in the GPUs' memory: with the host's, something may
         search = searched(Search(CostModel(request, offload=True), progress))
+    if search.best is None:  # the project's own runtime has schedules that keep less
+        search = _on_runtime(search, progress)
     if search.best is None:
         raise explain_infeasible(search)
     if search.limit_reached and not search.proven:
         message = f"the time limit of {request.time_limit_s:g} s was reached"
         raise LimitReached(compose.document(search), message)
+    search.told += rivals(search)
     return compose.document(search)
+
+
+def _on_runtime(search: Search, progress: Callable[[Progress], None] | None) -> Search:
+    """The search over all schedules of the project's own runtime; the one given where nothing fits there either."""
+    request = search.request
+    if request.target != "any" or request.schedules != SEARCHED:
+        return search
+    found = searched(Search(CostModel(request.replaced(target="runtime", schedules=schedules_of("runtime"))), progress))
+    found.told = (
+        "Nothing else fits: the plan is for the project's own runtime, as if asked for with --target runtime.",
+    )
+    return found if found.best is not None else search
 
 
 def searched(search: Search) -> Search:

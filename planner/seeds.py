@@ -39,10 +39,10 @@ def seeds(model: CostModel, costs: LayoutCosts) -> list[Candidate]:
 
 def estimated_s(costs: LayoutCosts, layers: int) -> NDArray[np.float64]:
     """Seconds to rank layouts by: the work of their fullest stage, were all its chunks the widest, and its bubble."""
-    pp, vpp, m = (costs.layouts[name] for name in ("pp", "vpp", "num_microbatches"))
+    pp, vpp, m, slices = (costs.layouts[name] for name in ("pp", "vpp", "num_microbatches", "slices"))
     share = -(-layers // pp)
     widest = -(-share // vpp) * vpp / share
-    return np.asarray(costs.layouts["bound_s"] * (widest + (pp - 1) / (m * vpp)))
+    return np.asarray(costs.layouts["bound_s"] * (widest + (pp - 1) / (m * vpp * slices)))
 
 
 def _best_of_each_mesh(candidates: list[Candidate]) -> list[Candidate]:

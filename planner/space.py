@@ -7,39 +7,58 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cost_models import schedules
 from cost_models.specs.cluster import ClusterSpec
-from cost_models.specs.model import ModelSpec
 from planner import rules
-from planner.request import SCHEDULES, PlanRequest
+from planner.document import PlanDocument
+from planner.pipelines import (
+    ONE_CHUNK,
+    deepest,
+    is_sliced,
+    schedule_names,
+    sliced_schedules,
+    units,
+    unsliced_schedules,
+)
+from planner.request import PlanRequest
+from planner.rules import SCHEDULES
 
 __all__ = [
     "CONTEXT_TYPES",
     "LAYOUT_FIELDS",
     "NOT_SEARCHED",
     "OFFLOADS",
+    "ONE_CHUNK",
     "RANK_ORDERS",
     "RECOMPUTE_SETS",
     "SCHEDULES",
+    "SPLIT",
     "ZERO_MODES",
     "Columns",
     "chunk_layers",
     "context_forms",
     "context_type",
+    "deepest",
     "divisors",
     "expert_forms",
     "first_of_each",
+    "group_size",
+    "head_position",
+    "is_sliced",
     "known_values",
     "layouts",
     "meshes",
+    "not_searched",
     "one_factor_away",
+    "schedule_names",
+    "sequence_parallel",
     "take",
     "units",
 ]
 
 Columns = dict[str, NDArray[np.int64]]
 
-CONTEXT_TYPES = ("all_gather", "ring", "ulysses", "hierarchical")
-RANK_ORDERS = ("tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp")
+CONTEXT_TYPES, RANK_ORDERS = rules.CONTEXT_TYPES, rules.RANK_ORDERS
 MESH = ("tp", "cp", "pp", "dp")
 LAYOUT_FIELDS = (
     "tp",
@@ -58,6 +77,8 @@ LAYOUT_FIELDS = (
     "micro_batch_size",
     "num_microbatches",
     "schedule",
+    "slices",
+    "group_size",
 )
 
 # Per stage: how states are sharded, in order of preference at equal cost. Columns as the cost symbols name them.
@@ -99,6 +120,18 @@ NOT_SEARCHED = (
 )
 
 
+def not_searched(request: PlanRequest) -> tuple[str, ...]:
+    """What no layout of the search has, with the flag that adds it where there is one."""
+    left = [name for name in SCHEDULES if name not in schedule_names(request)]
+    cuts = "slices of several sequences, and other numbers of slices than a few times pp or powers of two"
+    return (
+        *NOT_SEARCHED,
+        *((f"the schedules {', '.join(left)} (--target runtime, --schedule)",) if left else ()),
+        "DualPipe with two copies of the parameters",
+        *((cuts,) if is_sliced(request) else ()),
+    )
+
+
 def take(columns: Mapping[str, NDArray[Any]], rows: Any) -> dict[str, NDArray[Any]]:
     """The columns, restricted to `rows` (indices or a mask)."""
     return {name: column[rows] for name, column in columns.items()}
@@ -113,14 +146,9 @@ def first_of_each(columns: Mapping[str, NDArray[Any]], names: Sequence[str], cou
     return np.sort(order[place < count])
 
 
-def units(model: ModelSpec) -> int:
-    """How many of the repeating groups of layers that stages are dealt a model has: its layers, in most models."""
-    return model.layer_pattern.repeats
-
-
-def known_values(request: PlanRequest) -> dict[str, int]:
-    """What the rules read beside a layout's columns."""
-    model, moe = request.model, request.model.moe
+def known_values(job: PlanRequest | PlanDocument) -> dict[str, int]:
+    """What the rules read of a job: facts of its model, its workload and its cluster."""
+    model, moe = job.model, job.model.moe
     return {
         "heads": model.heads,
         "kv_heads": model.kv_heads,
@@ -129,27 +157,42 @@ def known_values(request: PlanRequest) -> dict[str, int]:
         "expert_ffn": moe.expert_ffn if moe else 1,
         "shared_ffn": moe.shared_ffn if moe else 0,
         "layers": units(model),
-        "seq_len": request.workload.seq_len,
-        "global_batch": request.workload.global_batch,
-        "gpus": request.cluster.gpus,
-        "domain": request.cluster.tiers[0].domain_gpus or request.cluster.gpus,
+        "seq_len": job.workload.seq_len,
+        "global_batch": job.workload.global_batch,
+        "gpus": job.cluster.gpus,
+        "domain": job.cluster.tiers[0].domain_gpus or job.cluster.gpus,
+        "vocab": model.vocab,
+        "tied": int(model.tie_embeddings),
+        "max_seq_len": model.max_seq_len,
+        "model_layers": model.layers,
+        "moe_layers": model.moe_layers,
+        "windowed_layers": sum(kind.window > 0 for kind in model.layer_kinds),
     }
+
+
+def sequence_parallel(request: PlanRequest) -> bool:
+    """Whether TP groups split norms and residuals: where the recipe does and the target can."""
+    smallest = {"tp": 1, "cp": 1, "pp": 1, "dp": 1, "sequence_parallel": 1}
+    can = rules.expressible({**known_values(request), **smallest}, request.target, "mesh")
+    return request.recipe.sequence_parallel and bool(can)
 
 
 def meshes(request: PlanRequest) -> Columns:
     """Columns tp, cp, pp, dp: every legal mesh on at most the cluster's GPUs; idle GPUs are allowed."""
     cluster, workload = request.cluster, request.workload
-    known = known_values(request)
+    sharded = int(sequence_parallel(request))
+    known = {**known_values(request), "sequence_parallel": sharded}
     tp = np.arange(1, _largest_tensor_parallel(cluster) + 1)
     tp = tp[rules.legal({**known, "tp": tp}, *_TENSOR_PARALLEL_RULES)]
     cp = divisors(max(workload.seq_len // 2, 1), cluster.gpus)
-    pp = np.arange(1, min(units(request.model), cluster.gpus) + 1)
+    pp = np.arange(request.least_pp, deepest(request) + 1)
     dp = divisors(workload.global_batch, cluster.gpus)
     pairs = np.stack([axis.reshape(-1) for axis in np.meshgrid(tp, cp, indexing="ij")])
     pairs = pairs[:, rules.legal({**known, "tp": pairs[0], "cp": pairs[1]}, "cp-splits-sequence")]
     index, pp, dp = (axis.reshape(-1) for axis in np.meshgrid(np.arange(pairs.shape[1]), pp, dp, indexing="ij"))
     columns = {"tp": pairs[0][index], "cp": pairs[1][index], "pp": pp, "dp": dp}
-    return _held(request, take(columns, np.prod(list(columns.values()), axis=0) <= cluster.gpus))
+    columns = _held(request, take(columns, np.prod(list(columns.values()), axis=0) <= cluster.gpus))
+    return _expressible(request, columns, {"sequence_parallel": (columns["tp"] > 1) * sharded}, "mesh")
 
 
 def context_forms(request: PlanRequest, tp: int, cp: int) -> list[tuple[int, int]]:
@@ -185,13 +228,16 @@ def one_factor_away(mesh: Mapping[str, int], meshes: Columns) -> NDArray[np.bool
 def layouts(request: PlanRequest, mesh: Columns) -> Columns:
     """Every legal layout on the given meshes, with the columns of LAYOUT_FIELDS and the strides of its groups."""
     rows: list[tuple[int, ...]] = []
+    sharded = sequence_parallel(request)
     for tp, cp, pp, dp in zip(*(mesh[name].tolist() for name in MESH), strict=True):
-        sequence_parallel = int(tp > 1 and request.recipe.sequence_parallel)
         per_rank = request.workload.global_batch // dp
         batches = [
-            (size, per_rank // size, vpp, schedule)
+            (size, per_rank // size, *pipeline)
             for size in divisors(per_rank, per_rank).tolist()
-            for vpp, schedule in _schedules(request, pp, per_rank // size)
+            for pipeline in [
+                *unsliced_schedules(request, pp, per_rank // size),
+                *(sliced_schedules(request, tp, cp, pp) if size == 1 else ()),
+            ]
         ]
         groups = itertools.product(
             context_forms(request, tp, cp),
@@ -199,12 +245,21 @@ def layouts(request: PlanRequest, mesh: Columns) -> Columns:
             _data_groups(request, tp, cp, pp, dp),
         )
         for (cp_heads, cp_ring), (ep, etp), (order, shard) in groups:
-            for size, count, vpp, schedule in batches:
-                degrees = (tp, sequence_parallel, cp, cp_heads, cp_ring, ep, etp, pp, vpp, dp, shard, dp // shard)
-                rows.append((*degrees, order, size, count, schedule))
+            for size, count, vpp, *pipeline in batches:
+                degrees = (tp, int(tp > 1 and sharded), cp, cp_heads, cp_ring, ep, etp, pp, vpp, dp, shard, dp // shard)
+                rows.append((*degrees, order, size, count, *pipeline))
     table = np.array(rows, dtype=np.int64).reshape(-1, len(LAYOUT_FIELDS))
     columns = {name: table[:, index] for index, name in enumerate(LAYOUT_FIELDS)}
-    return with_strides(_held(request, columns))
+    columns = _held(request, columns)
+    return with_strides(_expressible(request, columns, {"cp_type": context_type(columns)}, "mesh", "layout"))
+
+
+def _expressible(
+    request: PlanRequest, columns: Columns, more: Mapping[str, NDArray[Any]], *scopes: rules.Scope
+) -> Columns:
+    """The rows that the target can express by its rules of some scopes, which also read `more`."""
+    can = rules.expressible({**known_values(request), **columns, **more}, request.target, *scopes)
+    return take(columns, np.broadcast_to(can, len(columns["tp"])))
 
 
 def _held(request: PlanRequest, columns: Columns) -> Columns:
@@ -232,7 +287,7 @@ def _data_groups(request: PlanRequest, tp: int, cp: int, pp: int, dp: int) -> li
 
 
 def with_strides(columns: Columns) -> Columns:
-    """The layout columns and, of each group, the distance in rank numbers between neighbours.
+    """The layout columns, of each group the distance in rank numbers between neighbours, and what slices share out.
 
     States are sharded over context-parallel ranks too: with pipeline ranks outside they are the nearest of the shard
     group, with pipeline ranks between the distance is the group's mean.
@@ -242,6 +297,8 @@ def with_strides(columns: Columns) -> Columns:
     dp_stride = np.where(pipeline_outside, columns["tp"], columns["tp"] * columns["pp"])
     stage_ranks = inner * columns["dp"]
     expert_stride = columns["ep"] * columns["etp"]
+    # Runs that were measured elsewhere have no column for their schedule: it is none that spreads slices.
+    spread = np.equal(columns["schedule"], SCHEDULES.index("slimpipe")) if "schedule" in columns else False
     return {
         **columns,
         "dp_stride": dp_stride,
@@ -250,20 +307,37 @@ def with_strides(columns: Columns) -> Columns:
         "expert_shard": stage_ranks // expert_stride,
         "expert_stride": expert_stride,
         "world": stage_ranks * columns["pp"],
+        "spread": (spread & (columns["pp"] > 1)).astype(np.int64),
     }
+
+
+def head_position(layouts: Mapping[str, NDArray[Any]]) -> NDArray[np.int64]:
+    """The pipeline rank that holds the head, as its last chunk; the embedding is in the first chunk of rank 0."""
+    return np.asarray(np.where(_V_SHAPED[layouts["schedule"]], 0, layouts["pp"] - 1))
+
+
+def group_size(layout: Mapping[str, int]) -> int:
+    """Micro-batches that an interleaved layout takes through a chunk in a row; 0 for other schedules."""
+    if SCHEDULES[layout["schedule"]] != "interleaved":
+        return 0
+    return layout["group_size"] or min(layout["pp"], layout["num_microbatches"])
 
 
 def chunk_layers(layers: ArrayLike, vpp: ArrayLike, chunk: ArrayLike, ends_model: ArrayLike) -> NDArray[np.int64]:
     """Layers of chunk number `chunk` of stages that hold `layers` layers in `vpp` chunks; elementwise.
 
-    As even as they go. The chunk that also holds the embedding (the first rank's first) or the head (the last rank's
-    last) is among the smaller ones, as in Llama 3's balanced pipeline: where `ends_model`, on the last of several
-    ranks, the wider chunks come first, elsewhere last.
+    As even as they go. The chunk that also holds the head, a rank's last, is among the smaller ones, as in Llama 3's
+    balanced pipeline: where the stage `ends_model` the wider chunks come first, elsewhere last, so that the chunk that
+    holds the embedding is a smaller one too, unless the head is on its rank.
     """
     base, extra = np.divmod(layers, vpp)
     wide = np.where(ends_model, np.less(chunk, extra), np.greater_equal(chunk, vpp - extra))
     return np.asarray(base + wide, dtype=np.int64)
 
+
+SPLIT = np.array([name in schedules.SPLIT for name in SCHEDULES])
+"""Which of SCHEDULES have a split backward."""
+_V_SHAPED = np.array([name in schedules.V_SHAPED for name in SCHEDULES])
 
 _TENSOR_PARALLEL_RULES = (
     "tp-divides-heads",
@@ -301,15 +375,3 @@ def _shard_sizes(request: PlanRequest, dp: int, stride: int) -> list[int]:
         inside = [int(d) for d in divisors(dp, max(reach, 1)) if d > 1]
         sizes.update(inside[-1:])
     return sorted(sizes, reverse=True)
-
-
-def _schedules(request: PlanRequest, pp: int, num_microbatches: int) -> list[tuple[int, int]]:
-    """(vpp, schedule index) pairs that a pipeline of `pp` ranks can run, restricted to the request's schedule."""
-    wanted = request.schedule
-    if pp == 1:
-        return [(1, SCHEDULES.index("1f1b"))] if wanted in (None, "1f1b") else []
-    choices = [(1, SCHEDULES.index(name)) for name in ("1f1b", "gpipe") if wanted in (None, name)]
-    if wanted in (None, "interleaved") and num_microbatches % pp == 0:
-        most = (units(request.model) + 2) // pp
-        choices += [(vpp, SCHEDULES.index("interleaved")) for vpp in range(2, most + 1)]
-    return choices

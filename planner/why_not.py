@@ -126,7 +126,7 @@ def _forbidden(document: PlanDocument, held: PlanRequest, restriction: Restricti
     if broken:
         messages = "; ".join(rule.message for rule in broken)
         return Answer(restriction.text, "forbidden", f"{restriction.text} is not legal: {messages}", rules=broken)
-    unknown = "; ".join(space.NOT_SEARCHED)
+    unknown = "; ".join(space.not_searched(held))
     return Answer(restriction.text, "not_searched", f"{restriction.text} is legal, but not searched are: {unknown}")
 
 
@@ -169,7 +169,7 @@ def _compared(document: PlanDocument, search: Search, restriction: Restriction, 
     return Answer(
         restriction.text,
         kind,
-        f"{sentence}; {_missed(document, slower_by)}" if kind == "faster" else sentence,
+        f"{sentence}; {_missed(document, slower_by, asked)}" if kind == "faster" else sentence,
         other=other,
         step_time_s=step_s,
         slower_by=slower_by,
@@ -197,14 +197,14 @@ def _sentence(kind: str, best: str, step_s: float, other_s: float) -> str:
     return f"{slower}: a tie, for predictions are off by up to {TIME_BAND:.0%}" if kind == "tie" else slower
 
 
-def _missed(document: PlanDocument, slower_by: float) -> str:
+def _missed(document: PlanDocument, slower_by: float, asked: PlanRequest) -> str:
     """Why the search of the plan did not find a faster one."""
     certificate = document.certificate
     if certificate.status != "OPTIMAL":
         return "a limit stopped the search for the plan"
     if -slower_by <= certificate.gap:
         return f"the search for the plan was content within {percent(certificate.gap, 2)}"
-    return f"the search for the plan had other limits, or does not look there: {'; '.join(space.NOT_SEARCHED)}"
+    return f"the search for the plan had other limits, or does not look there: {'; '.join(space.not_searched(asked))}"
 
 
 def _time(plan: Mapping[str, float], other: Mapping[str, float]) -> tuple[Difference, ...]:

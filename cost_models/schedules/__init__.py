@@ -13,7 +13,7 @@ from cost_models.schedules.errors import IllegalScheduleError
 
 if TYPE_CHECKING:
     from cost_models.schedules.bounds import BoundTerms
-    from cost_models.schedules.table import ActionTable, BoolArray, IntArray
+    from cost_models.schedules.table import ActionTable, BoolArray, IntArray, Placement
     from cost_models.schedules.times import FloatArray, StageTimes
 
 _MODULES = {
@@ -39,6 +39,10 @@ SLICED = ("terapipe", "seq1f1b", "slimpipe")
 """Schedules that cut micro-batches into slices: their members take `slices` too, 1 by default."""
 GROUPED = ("interleaved",)
 """Schedules with micro-batches in groups: their members take `group_size` too, by default their own smallest."""
+V_SHAPED = ("zb-v", "v-half", "v-min", "dualpipe-v")
+"""Schedules whose two chunks a rank go down the ranks and back (`table.v_placement`): rank 0 holds both ends."""
+SPLIT = ("zb-h1", "zb-h2", "zb-v", "v-half", "v-min", "dualpipe", "dualpipe-v")
+"""Schedules whose backwards are split: weight gradients, or some of them, wait for a moment that would be idle."""
 
 
 class Schedule(Protocol):
@@ -90,6 +94,21 @@ def schedule(name: str, *, slices: int = 1, group_size: int | None = None) -> Sc
 def actions(name: str, p: int, v: int, m: int, *, slices: int = 1, group_size: int | None = None) -> "ActionTable":
     """The action table of a schedule. Raises IllegalScheduleError where the schedule is not legal."""
     return schedule(name, slices=slices, group_size=group_size).actions(p, v, m)
+
+
+def placement(name: str, p: int, v: int) -> "Placement":
+    """Where a schedule that keeps one copy of the model puts its virtual stages: down and back, or round the ranks.
+
+    Raises IllegalScheduleError for a V of other than two chunks a rank.
+    """
+    from cost_models.schedules.table import looped_placement, v_placement
+
+    if name not in V_SHAPED:
+        return looped_placement(p, v)
+    if v != 2:
+        msg = f"{name} has two chunks a rank, got {v}"
+        raise IllegalScheduleError(msg)
+    return v_placement(p)
 
 
 @lru_cache(maxsize=4096)

@@ -79,6 +79,16 @@ def split_history(table: ActionTable, rank: int) -> tuple[IntArray, IntArray]:
     return begun - ended, split - freed
 
 
+def split_histories(table: ActionTable) -> tuple[IntArray, IntArray]:
+    """The two live vectors of `split_history` for all ranks, [ranks, most actions, chunks] each, padded with zeros."""
+    most = int(np.diff(table.rank_start).max())
+    before, after = np.zeros((2, table.ranks, most, table.chunks), dtype=np.int64)
+    for rank in range(table.ranks):
+        own = split_history(table, rank)
+        before[rank, : len(own[0])], after[rank, : len(own[1])] = own
+    return before, after
+
+
 def _maximal(vectors: IntArray) -> IntArray:
     """The different vectors that no other one reaches in every chunk."""
     left = np.unique(vectors, axis=0)

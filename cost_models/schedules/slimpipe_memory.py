@@ -7,6 +7,7 @@ How many slices are alive is read off the action table (`live.peak_live`).
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 BYTES_16_BIT = 2
 BYTES_32_BIT = 4
@@ -106,10 +107,17 @@ def kv_gradient_bytes(model: Decoder, tokens: float, cut: Cut) -> float:
 
     The authors count hidden for the width of keys and values, grouped heads or not.
     """
-    if cut.slices == 1:
-        return 0.0
-    chunk_slices = (cut.chunks + 1) * cut.slices - (cut.chunks - 1) * cut.pp - 2
+    chunk_slices: int = kv_gradient_chunk_slices(cut.chunks, cut.slices, cut.pp)
     return 2 * BYTES_16_BIT * model.hidden * tokens / cut.slices * cut.layers_per_chunk * chunk_slices
+
+
+def kv_gradient_chunk_slices(chunks: Any, slices: Any, pp: Any) -> Any:
+    """Chunk-slices whose keys and values have gradients to add up: those that wait in every chunk, and those at work.
+
+    Backwards take pp slices through all chunks before the next: a chunk that is done with them has gradients of the
+    other slices - pp, the last one of slices - 1, and as many again are being added to it. Works on numbers and arrays.
+    """
+    return ((chunks + 1) * slices - (chunks - 1) * pp - 2) * (slices > 1)
 
 
 def logits_bytes(model: Decoder, tokens: float, cut: Cut) -> float:

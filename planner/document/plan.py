@@ -1,9 +1,12 @@
 """The plan document itself, and what must agree across its parts."""
 
+from collections.abc import Iterator
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
+from cost_models.schedules import V_SHAPED, placement
+from cost_models.schedules.table import Placement
 from cost_models.specs.cluster import ClusterSpec
 from cost_models.specs.model import ModelSpec
 from cost_models.specs.recipe import FrameworkRecipe
@@ -50,9 +53,14 @@ class PlanDocument(Record):
         return self
 
 
-def virtual_stages(stages: tuple[Stage, ...]) -> tuple[Chunk, ...]:
-    """The chunks in the order of the layers: virtual stage = chunk * pp + rank. Every stage has the same number."""
-    return tuple(chunk for column in zip(*(stage.chunks for stage in stages), strict=True) for chunk in column)
+def virtual_stages(stages: tuple[Stage, ...], schedule: str) -> tuple[Chunk, ...]:
+    """The chunks in the order of the layers, as the schedule places them. Every stage has the same number."""
+    place = placement(schedule, len(stages), len(stages[0].chunks))
+    return tuple(stages[rank].chunks[chunk] for rank, chunk in _places(place))
+
+
+def _places(place: Placement) -> Iterator[tuple[int, int]]:
+    return zip(place.rank.tolist(), place.chunk.tolist(), strict=True)
 
 
 def _require(holds: bool, message: str) -> None:
@@ -63,16 +71,19 @@ def _require(holds: bool, message: str) -> None:
 def _check_stages(document: PlanDocument) -> None:
     stages, layout = document.stages, document.parallelism
     _require(len(stages) == layout.pp, f"stages must have pp = {layout.pp} entries, got {len(stages)}")
+    is_v = layout.schedule in V_SHAPED
+    _require(layout.vpp == 2 or not is_v, f"vpp must be 2 for {layout.schedule}, got {layout.vpp}")
+    place, ends = placement(layout.schedule, layout.pp, layout.vpp), "first" if is_v else "last"
     for rank, stage in enumerate(stages):
         counts = f"stages[{rank}].chunks must have vpp = {layout.vpp} entries, got {len(stage.chunks)}"
         _require(len(stage.chunks) == layout.vpp, counts)
-        first, last = rank == 0, rank == layout.pp - 1
+        first, last = rank == 0, rank == place.rank[-1]
         _require(stage.has_embedding == first, f"stages[{rank}].has_embedding must be {first}: the first stage has it")
-        _require(stage.has_head == last, f"stages[{rank}].has_head must be {last}: the last stage has it")
+        _require(stage.has_head == last, f"stages[{rank}].has_head must be {last}: the {ends} stage has it")
     expected = 0
-    for index, chunk in enumerate(virtual_stages(stages)):
-        place = f"stages[{index % layout.pp}].chunks[{index // layout.pp}].first_layer"
-        _require(chunk.first_layer == expected, f"{place} must be {expected}, got {chunk.first_layer}")
+    for (rank, index), chunk in zip(_places(place), virtual_stages(stages, layout.schedule), strict=True):
+        where = f"stages[{rank}].chunks[{index}].first_layer"
+        _require(chunk.first_layer == expected, f"{where} must be {expected}, got {chunk.first_layer}")
         expected += chunk.layers
     layers = document.model.layers
     _require(expected == layers, f"the layers of all stages must add up to model.layers = {layers}, got {expected}")

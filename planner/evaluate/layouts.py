@@ -70,6 +70,8 @@ def layout_of(
         "rank_order": 0,
         "micro_batch_size": micro,
         "num_microbatches": micro_batches,
+        "slices": 1,
+        "group_size": pp if schedule == "interleaved" else 0,
     }
     return layout, schedule, batch
 

@@ -12,14 +12,15 @@ from numpy.typing import NDArray
 from cost_models import schedules
 from cost_models.communication import hop_seconds
 from cost_models.lowered_costs import structure
+from cost_models.schedules.live import split_histories
 from cost_models.schedules.simulate import simulate
 from cost_models.schedules.times import StageTimes
 from planner.evaluate.runs import Run
-from planner.layout_costs import LayoutCosts
-from planner.options import SETTLED
+from planner.layout_costs import WAITING, LayoutCosts
+from planner.live import ALL_ALIVE, SETTLED
 from planner.predict import MICRO_BATCH_OUTPUTS, CostModel, constants
 from planner.request import PlanRequest
-from planner.space import with_strides
+from planner.space import SCHEDULES, with_strides
 
 __all__ = ["RunCosts", "costs_of"]
 
@@ -64,6 +65,7 @@ def _batch(runs: list[Run]) -> list[RunCosts]:
     widest = max(runs, key=lambda run: run.cluster.gpus)
     model = CostModel(_request(widest), recompute_shares=[dict(shares) for shares in sets])
     columns = with_strides({name: np.array([run.layout[name] for run in runs]) for name in runs[0].layout})
+    columns["schedule"] = np.array([SCHEDULES.index(run.schedule) for run in runs])
     sizes = [constants(_request(run)) | {"vocab": run.model.vocab} for run in runs]
     columns |= {name: np.array([values[name] for values in sizes]) for name in sizes[0]}
     costs = LayoutCosts.of(model, columns)
@@ -129,9 +131,34 @@ def _span_s(run: Run, times: StageTimes) -> float:
 
 @lru_cache(maxsize=4096)
 def _live(schedule: str, pp: int, vpp: int, micro_batches: int) -> NDArray[np.int64]:
-    """int[pp, most, vpp] live vectors; GPipe keeps every micro-batch, the others stop growing in a full pipeline."""
-    settled = micro_batches if schedule == "gpipe" else min(micro_batches, SETTLED * pp)
-    return np.asarray(schedules.live_chunks(schedule, pp, vpp, settled))
+    """int[pp, most, vpp] live vectors, see `_settled`."""
+    return np.asarray(schedules.live_chunks(schedule, pp, vpp, _settled(schedule, pp, micro_batches)))
+
+
+def _settled(schedule: str, pp: int, micro_batches: int) -> int:
+    """So many micro-batches keep as much: GPipe keeps all of them, the others stop growing in a full pipeline."""
+    return micro_batches if schedule in ALL_ALIVE else min(micro_batches, SETTLED * pp)
+
+
+def _alive(run: Run, recomputed: Array, again: Array, in_last: NDArray[np.int64]) -> Rows:
+    """Columns of what is alive of recomputed layers and of the ends: `again` and `in_last` where no backward is split.
+
+    What lacks weight gradients only is not recomputed again.
+    """
+    pp, vpp = run.groups.shape
+    ends = np.arange(pp)
+    if run.schedule not in schedules.SPLIT:
+        nothing = {name: np.zeros(pp) for name in WAITING}
+        return {**nothing, "live_recompute_layers": again, "live_head": np.where(ends == pp - 1, in_last, 0)}
+    table = schedules.actions(run.schedule, pp, vpp, _settled(run.schedule, pp, run.layout["num_microbatches"]))
+    busy, waiting = split_histories(table)
+    head = waiting[:, :, -1].max(-1)
+    return {
+        "live_recompute_layers": again - (waiting * recomputed[:, None]).sum(-1).max(-1),
+        "live_head": np.where(ends == pp - 1, busy[:, :, -1].max(-1) + head, 0),
+        "waiting_embedding": np.where(ends == 0, waiting[:, :, 0].max(-1), 0),
+        "waiting_head": np.where(ends == pp - 1, head, 0),
+    }
 
 
 def _stage_rows(runs: list[Run], chosen: NDArray[np.int64]) -> Rows:
@@ -152,11 +179,10 @@ def _stage_rows(runs: list[Run], chosen: NDArray[np.int64]) -> Rows:
                 "layers": run.groups.sum(-1),
                 "recompute_layers": recomputed.sum(-1),
                 "live_layers": (most * run.groups).sum(-1),
-                "live_recompute_layers": (most * recomputed).sum(-1),
                 "has_embedding": (ends == 0).astype(np.int64),
                 "has_head": (ends == pp - 1).astype(np.int64),
                 "live_embedding": np.where(ends == 0, live[:, :, 0].max(-1), 0),
-                "live_head": np.where(ends == pp - 1, live[:, :, -1].max(-1), 0),
+                **_alive(run, recomputed, (most * recomputed).sum(-1), live[:, :, -1].max(-1)),
             }
         )
     return _joined(parts)

@@ -103,7 +103,7 @@ def unit_operators(setting: Setting) -> dict[str, tuple[OperatorCost, ...]]:
 
 
 def _costed(setting: Setting, unit: str, operator: Operator, alike: int) -> OperatorCost:
-    expressions = {name: getattr(operator, name) for name in PASSES}
+    expressions = {name: setting.of_micro_batch(getattr(operator, name)) for name in PASSES}
     seconds = setting.evaluated(expressions)
     called = tuple(call for name in PASSES for call in calls(setting, expressions[name], name.removesuffix("_s")))
     values = setting.values(expressions.values())

@@ -101,17 +101,20 @@ def _recompute_parts(setting: Setting) -> list[TimePart]:
 
 
 def _exchange_parts(setting: Setting) -> list[TimePart]:
-    """What of moving states, in every micro-batch, nothing hides."""
-    request, offload = setting.plan.model.request, setting.plan.model.offload
+    """What of moving states, in every micro-batch, nothing hides, and what pipeline ranks exchange for their slices."""
+    model = setting.plan.model
+    request, offload, sliced = model.request, model.offload, model.sliced
     seconds = setting.evaluated(
         {
-            "forward": exchange.forward_s(request.model, request.recipe, offload=offload),
-            "backward": exchange.backward_s(request.model, request.recipe, offload=offload),
+            "forward": exchange.forward_s(request.model, request.recipe, offload=offload, sliced=sliced),
+            "backward": exchange.backward_s(request.model, request.recipe, offload=offload, sliced=sliced),
         }
     )
-    if sum(seconds.values()) <= 0:
-        return []
-    return [TimePart("state_exchange", "stage", "state exchange", 1, seconds["forward"], seconds["backward"], 0.0)]
+    parts = [TimePart("state_exchange", "stage", "state exchange", 1, seconds["forward"], seconds["backward"], 0.0)]
+    if sliced:
+        shared_s = setting.cost("pipeline_exchange_s") / 2
+        parts.append(TimePart("pipeline_exchange", "stage", "pipeline exchange", 1, shared_s, shared_s, 0.0))
+    return [part for part in parts if part.total_s > 0]
 
 
 def _exchanges(setting: Setting) -> tuple[Call, ...]:

@@ -9,6 +9,8 @@ import numpy as np
 import sympy
 
 from cost_models import stage
+from cost_models import symbols as sym
+from cost_models.slicing import pipeline_exchange_costs
 from cost_models.symbols import MEANINGS, RECOMPUTE_FLAGS
 from planner.explain.formulas import Formula, formula, unit_of, values_of
 from planner.incumbent import Candidate
@@ -42,14 +44,20 @@ class Plan:
         """What a stage costs, by output."""
         request = self.model.request
         context_bytes = request.profile.context_bytes
-        return stage.stage_costs(request.model, request.recipe, context_bytes, offload=self.model.offload)
+        read = {"offload": self.model.offload, "sliced": self.model.sliced}
+        return stage.stage_costs(request.model, request.recipe, context_bytes, **read)
 
     @cached_property
     def part_expressions(self) -> Mapping[str, Expr]:
         """What the stage expressions are made of, by symbol: costs of one unit of the model."""
         request = self.model.request
-        micro_batch = stage.micro_batch_costs(request.model, request.recipe)
-        return {**micro_batch, **stage.exchange_costs(request.model, request.recipe)}
+        named = request.model, request.recipe
+        shared = pipeline_exchange_costs(*named) if self.model.sliced else {}
+        return {
+            **stage.micro_batch_costs(*named, sliced=self.model.sliced),
+            **stage.exchange_costs(*named),
+            **shared,
+        }
 
     def stages(self) -> list["Setting"]:
         """The stages, first to last."""
@@ -80,6 +88,12 @@ class Setting:
         """The value of each expression here, by name."""
         return values_of(expressions, self.values(expressions.values()), self.plan.model.functions)
 
+    def of_micro_batch(self, expression: Expr) -> Expr:
+        """The seconds of a micro-batch, from those of one pass: as many as there are slices."""
+        if self.plan.model.sliced:
+            return sym.slices * expression
+        return sympy.sympify(expression).xreplace({sym.slice_len: sym.seq_len})
+
     def formula(self, name: str, expression: Expr, value: float | None = None, unit: str | None = None) -> Formula:
         """The expression written out with this stage's numbers; its value is computed where it is not given."""
         values = self.values([expression])
@@ -88,6 +102,8 @@ class Setting:
 
     def _value(self, name: str) -> float:
         model, layout = self.plan.model, self.plan.candidate.pipeline.layout
+        if name == "slice_len":
+            return float(model.constants["seq_len"]) / layout["slices"]
         if name in model.constants:
             return float(model.constants[name])
         if name == "allocated_bytes":

@@ -5,7 +5,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from planner.document import PlanDocument, recompute_summary
+from planner.document import LauncherAnswer, PlanDocument, recompute_summary
+from planner.launchers import inexpressible_fields
 from planner.report import quantities
 from planner.report.quantities import duration, gib, percent
 from planner.report.tables import alternatives_table, breakdown_table, stages_table
@@ -14,7 +15,7 @@ VERDICTS = {"yes": "fits", "borderline": "may not fit", "no": "does not fit"}
 
 
 def report(document: PlanDocument, width: int = 100) -> RenderableType:
-    """The whole report: the plan and its certificate, what came close, stages, time and memory, assumptions.
+    """The whole report: the plan and its certificate, what came close, stages, time and memory, assumptions, launchers.
 
     `width` is the columns it will be printed on: below 100 the tables stand closer.
     """
@@ -23,13 +24,13 @@ def report(document: PlanDocument, width: int = 100) -> RenderableType:
         sections += [_heading("Nearest alternatives"), _body(alternatives_table(document, width))]
     sections += [_heading("Stages"), _body(stages_table(document.stages, width))]
     sections += [_heading("One step, and the fullest GPU"), _body(_breakdowns(document, width))]
-    if document.launchers:
-        sections += [_heading("Launchers"), _body(_launchers(document))]
     if document.env:
         lines = [f"{name}={value}" for name, value in document.env.items()]
         sections += [_heading("Environment"), _body(_list(lines))]
     if document.assumptions:
         sections += [_heading("Assumed"), _body(_list(list(dict.fromkeys(document.assumptions))))]
+    if document.launchers:
+        sections += [_heading("Launchers"), _body(_launchers(document))]
     return Group(*sections)
 
 
@@ -121,11 +122,25 @@ def _breakdowns(document: PlanDocument, width: int) -> RenderableType:
 
 
 def _launchers(document: PlanDocument) -> RenderableType:
-    lines = []
+    """Who can run the plan; of the others the first reason, and what their best plan takes where that was searched."""
+    able = [name for name, answer in document.launchers.items() if answer.expressible]
+    lines = [f"{', '.join(able)}: yes"] if able else []
     for name, answer in document.launchers.items():
-        best = f", its best plan takes {duration(answer.best_step_time_s)}" if answer.best_step_time_s else ""
-        lines.append(f"{name}: yes" if answer.expressible else f"{name}: no, {'; '.join(answer.why_not)}{best}")
+        if not answer.expressible:
+            more = f"; and {len(answer.why_not) - 1} more" if len(answer.why_not) > 1 else ""
+            lines.append(f"{name}: no{_own_best(document, answer)}: {answer.why_not[0]}{more}")
+    fields = inexpressible_fields(document)
+    if fields:
+        lines.append(f"No open launcher can express, as it is: {', '.join(fields)}.")
     return _list(lines)
+
+
+def _own_best(document: PlanDocument, answer: LauncherAnswer) -> str:
+    """The step time of a launcher's best plan and what the restriction costs; nothing where it was not searched."""
+    if answer.best_step_time_s is None:
+        return ""
+    slower_by = answer.best_step_time_s / document.predicted.step_time_s - 1.0
+    return f", its best plan takes {duration(answer.best_step_time_s)} ({100 * slower_by:+.1f} %)"
 
 
 def _list(lines: list[str]) -> RenderableType:

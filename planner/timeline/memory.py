@@ -2,7 +2,8 @@
 
 A rank holds what never leaves (states, gathered parameters, communicators, context, fragmentation), buffers while its
 passes run, what the forwards have saved and no BACKWARD or WEIGHT_GRAD has freed yet, and beside a backward what that
-works in (`transient_bytes`, in which the loss counts). In the global part it holds the optimizer's temporaries instead.
+works in (`transient_bytes`, in which the loss counts). What is recomputed comes back with the INPUT_GRAD. In the global
+part the rank holds the optimizer's temporaries instead.
 
 The curve peaks at the cost model's bytes of the stage, or a little under them: where a rank has several chunks, the
 cost model adds up the most micro-batches alive in all chunks, in the wider chunks and in the chunks with the ends of
@@ -11,11 +12,12 @@ share of the peak and is held throughout, since an allocator gives nothing back.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cost_models.schedules.table import ActionTable, IntArray, Kind
+from cost_models.schedules.table import ActionTable, BoolArray, IntArray, Kind
 from cost_models.schedules.times import FloatArray
 from planner.options import Rows, chunk_rows
 from planner.pipeline import Pipeline
@@ -56,41 +58,60 @@ class StageMemory:
     optimizer_bytes: FloatArray
     """[ranks] in the global part of the step."""
     saved_bytes: FloatArray
-    """[ranks, chunks] from the forward of one slice of a micro-batch to its last gradient."""
+    """[ranks, chunks] from the forward of one slice of a micro-batch to its BACKWARD or INPUT_GRAD."""
+    split_bytes: FloatArray
+    """[ranks, chunks] from there to its WEIGHT_GRAD."""
     waiting_bytes: FloatArray
-    """[ranks] of each micro-batch in the last chunk but one: logits that wait for their backward."""
+    """[ranks] of each slice in the last chunk but one: logits that wait for their backward."""
+    most_waiting: IntArray
+    """[ranks] slices whose logits a rank has at most: ranks that share out the head wait for the last one."""
+    split_waiting_bytes: FloatArray
+    """[ranks] of each micro-batch in the last chunk: gradients of logits that wait for the WEIGHT_GRAD."""
     peak_bytes: FloatArray
     """[ranks] what the cost model says the device reports at its peak."""
 
 
-def stage_memory(pipeline: Pipeline, choice: ArrayLike, slices: int = 1) -> StageMemory:
-    """What the stages of a choice hold; a micro-batch is saved in so many slices."""
+def stage_memory(pipeline: Pipeline, choice: ArrayLike) -> StageMemory:
+    """What the stages of a choice hold."""
     rows = take(pipeline.options, np.asarray(choice))
     held = pipeline.model.stages(pipeline.costs, rows, "phases")
     passes = sum(held[name] for name in ("saved_bytes", "waiting_bytes", "buffer_bytes", "transient_bytes"))
-    waiting_logits = np.maximum(rows["live_head"] - 1, 1)
+    saved, split = _saved_bytes(pipeline, rows, split=False), _saved_bytes(pipeline, rows, split=True)
     return StageMemory(
         # Fragmentation is part of what rests: it is a share of the whole peak.
         resting_bytes=held["device_bytes"] - np.maximum(passes, held["optimizer_bytes"]),
         buffer_bytes=held["buffer_bytes"],
         transient_bytes=held["transient_bytes"],
         optimizer_bytes=held["optimizer_bytes"],
-        saved_bytes=_saved_bytes(pipeline, rows) / slices,
-        waiting_bytes=held["waiting_bytes"] / waiting_logits,
+        saved_bytes=saved,
+        split_bytes=split,
+        waiting_bytes=_waiting_bytes(pipeline, rows, split=False),
+        most_waiting=rows["live_head"],
+        split_waiting_bytes=_waiting_bytes(pipeline, rows, split=True),
         peak_bytes=held["device_bytes"],
     )
 
 
-def _saved_bytes(pipeline: Pipeline, rows: Rows) -> FloatArray:
-    """[ranks, chunks] bytes that one micro-batch keeps in each chunk."""
+def _waiting_bytes(pipeline: Pipeline, rows: Rows, *, split: bool) -> FloatArray:
+    """[ranks] bytes of the logits of one slice that waits: for its backward, or for its weight gradient alone."""
+    has_head = rows["has_head"] > 0
+    alive = {"live_head": has_head * (1 if split else 2), "waiting_head": has_head * int(split)}
+    waiting_bytes: FloatArray = pipeline.model.stages(pipeline.costs, {**rows, **alive}, "phases")["waiting_bytes"]
+    return waiting_bytes
+
+
+def _saved_bytes(pipeline: Pipeline, rows: Rows, *, split: bool) -> FloatArray:
+    """[ranks, chunks] bytes that one slice keeps in each chunk; where `split`, until its weight gradient."""
     ranks, vpp = len(rows["layers"]), pipeline.layout["vpp"]
     repeated = {name: np.repeat(column, vpp) for name, column in rows.items()}
     chunks = chunk_rows(repeated, np.tile(np.arange(vpp), ranks))
     alive = {
         "live_layers": chunks["layers"],
-        "live_recompute_layers": chunks["recompute_layers"],
+        "live_recompute_layers": chunks["recompute_layers"] * (1 - split),
         "live_embedding": chunks["has_embedding"],
-        "live_head": chunks["has_head"],
+        "live_head": chunks["has_head"] > 0,
+        "waiting_embedding": chunks["has_embedding"] * split,
+        "waiting_head": (chunks["has_head"] > 0) * split,
     }
     return pipeline.model.stages(pipeline.costs, {**chunks, **alive}, "phases")["saved_bytes"].reshape(ranks, vpp)
 
@@ -119,15 +140,22 @@ def memory_curves(step: Step, memory: StageMemory) -> tuple[MemoryCurve, ...]:
 def _levels(table: ActionTable, mine: slice, memory: StageMemory, rank: int) -> tuple[FloatArray, FloatArray]:
     """[actions of the rank] bytes while each runs and once it has ended."""
     kind, chunk = table.kind[mine], table.chunk[mine]
-    frees = np.isin(kind, (Kind.BACKWARD, Kind.WEIGHT_GRAD)).astype(np.int64)
-    change = (kind == Kind.FORWARD) - frees
-    saved, in_last = memory.saved_bytes[rank][chunk], chunk == table.chunks - 1
+    backward, split = (kind == Kind.BACKWARD) | (kind == Kind.INPUT_GRAD), kind == Kind.INPUT_GRAD
+    # What an action frees, or brings back, does so at its end; a forward keeps what it makes from its start on.
+    begun, ended = (kind == Kind.FORWARD) - 1 * backward, 1 * split - (kind == Kind.WEIGHT_GRAD)
+    in_last = chunk == table.chunks - 1
     base = memory.resting_bytes[rank] + memory.buffer_bytes[rank]
 
-    def held(not_yet_freed: IntArray | int) -> FloatArray:
-        in_flight = np.cumsum(saved * change) + saved * not_yet_freed
-        logits = (np.cumsum(in_last * change) + in_last * not_yet_freed) / table.slices
+    def held(running: int) -> FloatArray:
+        def alive(weight: FloatArray | BoolArray, weight_after: FloatArray | BoolArray) -> tuple[Any, Any]:
+            before = np.cumsum(weight * begun) + weight * (running * backward)
+            return before, np.cumsum(weight_after * ended) - weight_after * (running * ended)
+
+        in_flight, waiting = alive(memory.saved_bytes[rank][chunk], memory.split_bytes[rank][chunk])
+        logits, gradients = alive(in_last, in_last)
+        logits = np.minimum(logits, memory.most_waiting[rank])
         level: FloatArray = base + in_flight + memory.waiting_bytes[rank] * np.maximum(logits - 1, 0)
+        level += waiting + memory.split_waiting_bytes[rank] * gradients
         return level
 
-    return held(frees) + (kind != Kind.FORWARD) * memory.transient_bytes[rank], held(0)
+    return held(1) + (kind != Kind.FORWARD) * memory.transient_bytes[rank], held(0)

@@ -4,15 +4,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cost_models import schedules
 from cost_models.schedules.errors import ScheduleError
-from cost_models.schedules.table import ActionTable
 from cost_models.schedules.times import FloatArray
 from planner.document import PlanDocument
 from planner.errors import RequestError
 from planner.fixed import planned
 from planner.incumbent import Candidate
-from planner.pipeline import Pipeline
 from planner.space import SCHEDULES
 from planner.timeline.memory import MemoryCurve, memory_curves, stage_memory
 from planner.timeline.step import Step, replayed
@@ -54,13 +51,7 @@ def timeline_of(candidate: Candidate) -> Timeline:
     """The step of one configuration."""
     pipeline, choice = candidate.pipeline, np.asarray(candidate.choice)
     global_s = float(pipeline.options["global_s"][choice].max())
-    step = replayed(_table(pipeline), pipeline.times(choice), global_s)
-    memory = stage_memory(pipeline, choice, step.table.slices)
+    step = replayed(pipeline.table, pipeline.times(choice), global_s)
+    memory = stage_memory(pipeline, choice)
     capacity_bytes = float(pipeline.model.request.capacity_bytes)
     return Timeline(step, memory_curves(step, memory), memory.peak_bytes, capacity_bytes)
-
-
-def _table(pipeline: Pipeline) -> ActionTable:
-    """The action table that a pipeline is replayed with."""
-    layout: dict[str, int] = pipeline.layout
-    return schedules.actions(pipeline.schedule, layout["pp"], layout["vpp"], layout["num_microbatches"])

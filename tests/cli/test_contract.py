@@ -11,15 +11,16 @@ import typer.main
 from cli.main import app
 
 FLAGS = {
-    "": "--cluster --gap --global-batch --global-batch-tokens --gpu --gpus --gpus-per-node "
+    "": "--advise --cluster --gap --global-batch --global-batch-tokens --gpu --gpus --gpus-per-node "
     "--install-completion --json --mem --model --nodes --output --recipe --schedule --seq-len --set "
-    "--show-completion --stats --time-limit --top-k --version --why-not -o",
+    "--show-completion --stats --target --time-limit --top-k --version --why-not -o",
     "clusters": "--json",
     "evaluate": "--json --out",
     "explain": "--json --stage --why-not",
     "gpus": "--json",
     "models": "--json",
     "recipes": "--json",
+    "rules": "--json --launcher",
     "schema": "--json",
     "show": "--json",
     "simulate": "--compare --html --json --perturb --svg --trace",

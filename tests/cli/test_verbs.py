@@ -85,7 +85,7 @@ def test_flags_reach_the_request(searching: Callable[[Search], None]) -> None:
     assert (first.model.name, first.model.layers) == ("llama3-8b", 4)
     assert (first.cluster.gpus, first.cluster.gpus_per_node, first.capacity_bytes) == (8, 4, 60e9)
     assert (first.workload.seq_len, first.workload.global_batch) == (4096, 64)
-    assert (first.schedule, first.gap, first.time_limit_s, first.top_k) == ("1f1b", 0.01, 30, 3)
+    assert (first.schedules, first.gap, first.time_limit_s, first.top_k) == (("1f1b",), 0.01, 30, 3)
     assert not first.recipe.flash_attention
     assert (second.cluster.name, second.workload.tokens) == ("dgx-a100", 2**20)
 

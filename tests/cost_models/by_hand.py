@@ -350,9 +350,11 @@ class ByHand:
         live, again = row["live_layers"], row["live_recompute_layers"]
         activations = (live - again) * part["layer_saved_bytes"] + again * part["layer_recomputed_saved_bytes"]
         kept = "recomputed_saved_bytes" if row["recompute_ends"] else "saved_bytes"
-        activations += row["live_embedding"] * part[f"embedding_{kept}"]
-        activations += row["live_head"] * part[f"head_{kept}"]
-        waiting = max(row["live_head"] - 1, 0) * part["logits_bytes"] * 4 / recipe.loss_bytes_per_logit
+        for end in ("embedding", "head"):
+            activations += (row[f"live_{end}"] - row[f"waiting_{end}"]) * part[f"{end}_{kept}"]
+            activations += row[f"waiting_{end}"] * part[f"{end}_saved_bytes"]
+        kept_bytes = 4 * max(row["live_head"] - row["waiting_head"] - 1, 0) + 2 * row["waiting_head"]
+        waiting = kept_bytes * part["logits_bytes"] / recipe.loss_bytes_per_logit
         buffers = 4 * part["boundary_bytes"] if row["pipelined"] else 0.0
         restored = part["layer_restored_bytes"] if row["recompute_layers"] else 0.0
         phases = {

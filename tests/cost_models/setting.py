@@ -224,6 +224,9 @@ def random_columns(model: ModelSpec, rows: int, seed: int) -> Columns:
     draw["expert_stride"] = draw["ep"] * draw["etp"] * draw["pp"]
     draw["world"] = draw["dp_stride"] * draw["dp_shard"] * draw["dp_replicate"]
     draw["pipelined"] = draw["pp"] > 1
+    draw["ends_apart"] = draw["pipelined"] & (rng.integers(0, 2, rows) > 0)
+    for end in ("embedding", "head"):
+        draw[f"waiting_{end}"] = np.minimum(draw[f"live_{end}"], rng.integers(0, 3, rows))
     draw["padded_vocab"] = np.ceil(model.vocab / (128 * draw["tp"])) * 128 * draw["tp"]
     draw |= {name: np.full(rows, value) for name, value in model_columns(model).items()}
     return {name: np.asarray(column, dtype=np.float64) for name, column in draw.items()}

@@ -34,7 +34,8 @@ def rows(draw, model_name):
     row |= {name: draw(flags) for name in ("sequence_parallel", "cp_ring", "has_embedding", "has_head")}
     row |= {"seq_len": 128 * draw(degrees), "expert_imbalance": 1 + draw(degrees) / 24, "padded_vocab": 128_256}
     strides = dict.fromkeys(("dp_stride", "replicate_stride", "pp_stride", "expert_stride"), 8)
-    row |= strides | {"world": 4096, "pipelined": int(row["pp"] > 1), "recompute_layers": 0, "recompute_ends": 0}
+    row |= strides | {"world": 4096, "recompute_layers": 0, "recompute_ends": 0}
+    row |= dict.fromkeys(("pipelined", "ends_apart"), int(row["pp"] > 1))
     row |= {f"recompute_{name}": 0 for name in RECOMPUTE} | {"document_mask_imbalance": 1.0}
     return {name: float(value) for name, value in row.items()}
 
@@ -192,7 +193,8 @@ def exchanged_bytes(model_name, recipe_name, row, micro_batches):
 
 
 KINDS = ("parameters", "expert_parameters")
-LIVE = ("live_layers", "live_recompute_layers", "live_embedding", "live_head", "communicators")
+ENDS = ("live_embedding", "live_head", "waiting_embedding", "waiting_head")
+LIVE = ("live_layers", "live_recompute_layers", *ENDS, "communicators")
 MODES = [(0, 0), (1, 0), (2, 0), (3, 0), (3, 1)]
 
 

@@ -28,7 +28,8 @@ def one_stage(model_name="llama", recipe_name="megatron", **changes):
     """
     columns = {name: column[:1] for name, column in random_columns(MODELS[model_name], 1, seed=0).items()}
     plain = {"layers": 8, "recompute_layers": 0, "has_embedding": 0, "has_head": 0, "communicators": 0, "tp": 2}
-    plain |= dict.fromkeys(("live_layers", "live_recompute_layers", "live_embedding", "live_head"), 0)
+    ends = ("live_embedding", "live_head", "waiting_embedding", "waiting_head")
+    plain |= dict.fromkeys(("live_layers", "live_recompute_layers", *ends), 0)
     plain |= {"dp_shard": 8, "vpp": 1, "pipelined": 1, "sequence_parallel": 1} | dict.fromkeys(FLAGS, 0)
     columns |= {name: np.array([float(value)]) for name, value in (plain | changes).items()}
     values = {name: float(column[0]) for name, column in stage_bytes(columns, 1, model_name, recipe_name).items()}

@@ -106,7 +106,7 @@ def test_tied_ends_reduce_over_the_link_between_them():
         one = row(columns, index)
         size = 4 * one["padded_vocab"] * one["hidden"] / one["tp"]
         apart = 1 if one["pp"] * one["pp_stride"] <= 8 else 8
-        wanted = hand.reduce(size, 2, apart) if one["pp"] > 1 else 0.0
+        wanted = hand.reduce(size, 2, apart) if one["ends_apart"] else 0.0
         assert_equal(values, index, {"tied_reduce_s": wanted})
     assert not np.any(evaluate(lowered("llama", "megatron")[1], columns, ROWS)["tied_reduce_s"])
 

@@ -4,7 +4,7 @@ Costs come from `CostModel.stages` and steps from the simulator, as they do in t
 a stage has, what fits and which assignment is best is worked out here, from the definitions.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
@@ -15,21 +15,26 @@ from numpy.typing import NDArray
 
 from cost_models import schedules
 from cost_models.communication import hop_seconds
+from cost_models.schedules.live import split_history
 from cost_models.schedules.simulate import simulate
+from cost_models.schedules.table import ActionTable
 from cost_models.schedules.times import StageTimes
 from planner.layout_costs import LayoutCosts
 from planner.predict import CostModel
 from planner.request import PlanRequest
 from planner.space import RECOMPUTE_SETS
+from tests.oracles.legal_layouts import SCHEDULES, Row, head_rank, legal_layouts
 
 Array = NDArray[np.float64]
-Row = dict[str, int]
+Vectors = list[list[int]]
 
-SCHEDULES = ("1f1b", "interleaved", "gpipe")
 # Stages split states in five ways: ZeRO-0, 1, 2, 3, and 3 with parameters gathered again for every pass.
 ZERO_WAYS = 5
 MARGIN = 0.06
 TIMES = ("forward_s", "input_grad_s", "weight_grad_s")
+# What a table is made from.
+TABLE_FIELDS = ("schedule", "pp", "vpp", "num_microbatches", "group_size", "slices")
+ATTENTION = ("forward_attention_s", "backward_attention_s")
 REPLAYED_AT_ONCE = 20_000
 
 
@@ -38,145 +43,24 @@ class Stages:
     """Options of one position with one number of layers: seconds by chunk [n, vpp] and of the step [n], and rows."""
 
     chunk_s: tuple[Array, Array, Array]
+    attention_s: tuple[Array, Array]
     first_s: Array
     last_s: Array
     global_s: Array
     rows: list[Row]
 
     def vectors(self) -> Array:
-        """All seconds of each option, [n, q]: a step falls with none of them rising."""
+        """All seconds of each option, [n, q]: a step falls with none of them rising; attention must be the same."""
         edges = np.stack([self.first_s, self.last_s, self.global_s], axis=1)
-        return np.concatenate([*self.chunk_s, edges], axis=1)
+        forward, backward = self.attention_s
+        return np.concatenate([*self.chunk_s, edges, forward, -forward, backward, -backward], axis=1)
 
     def take(self, kept: list[int]) -> "Stages":
         """Some of the options."""
         parts = tuple(part[kept] for part in self.chunk_s)
+        attention = tuple(part[kept] for part in self.attention_s)
         edges = (self.first_s[kept], self.last_s[kept], self.global_s[kept])
-        return Stages(parts, *edges, [self.rows[index] for index in kept])
-
-
-def divisors(value: int) -> list[int]:
-    """All divisors, ascending."""
-    return [d for d in range(1, value + 1) if value % d == 0]
-
-
-def legal_layouts(request: PlanRequest) -> list[Row]:
-    """Every layout of the job: degrees, ways to split context and experts, schedule, chunks, order, shard group."""
-    found = []
-    gpus = range(1, request.cluster.gpus + 1)
-    for tp, cp, pp, dp in product(gpus, repeat=4):
-        if tp * cp * pp * dp > len(gpus) or request.workload.global_batch % dp:
-            continue
-        if _tensor_parallel(request, tp) and _context_parallel(request, tp, cp):
-            degrees = {"tp": tp, "cp": cp, "pp": pp, "dp": dp}
-            found += [_layout(request, {**degrees, **rest}) for rest in _rest(request, tp, cp, pp, dp)]
-    return found
-
-
-def _domain(request: PlanRequest) -> int:
-    """GPUs of the innermost network tier."""
-    return request.cluster.tiers[0].domain_gpus or request.cluster.gpus
-
-
-def _tensor_parallel(request: PlanRequest, tp: int) -> bool:
-    model, domain = request.model, _domain(request)
-    inside = tp <= domain and (domain % tp == 0 or request.cluster.gpus <= domain)
-    whole = all(size % tp == 0 for size in (model.heads, model.ffn, request.workload.seq_len))
-    return inside and whole and (model.kv_heads % tp == 0 or tp % model.kv_heads == 0)
-
-
-def _context_parallel(request: PlanRequest, tp: int, cp: int) -> bool:
-    """Only long sequences are split: each rank holds two pieces, which tensor parallelism splits once more."""
-    seq_len = request.workload.seq_len
-    return cp == 1 or seq_len % (2 * cp * tp) == 0
-
-
-def _rest(request: PlanRequest, tp: int, cp: int, pp: int, dp: int) -> Iterator[Row]:
-    """What a layout has beside its mesh."""
-    per_rank = request.workload.global_batch // dp
-    experts = request.model.moe is not None
-    ways = [(*context, *expert) for context in _contexts(request, tp, cp) for expert in _experts(request, tp, cp * dp)]
-    orders = (0, 1) if pp > 1 and dp > 1 and not experts else (0,)
-    for (cp_heads, cp_ring, ep, etp), order, size in product(ways, orders, divisors(per_rank)):
-        stride = tp * cp * (pp if order else 1)
-        for shard in {dp} if experts else _shard_groups(request, dp, stride):
-            for vpp, schedule in _schedules(request, pp, per_rank // size):
-                yield {
-                    "cp_heads": cp_heads,
-                    "cp_ring": cp_ring,
-                    "ep": ep,
-                    "etp": etp,
-                    "vpp": vpp,
-                    "dp_shard": shard,
-                    "dp_replicate": dp // shard,
-                    "rank_order": order,
-                    "micro_batch_size": size,
-                    "num_microbatches": per_rank // size,
-                    "schedule": schedule,
-                }
-
-
-def _contexts(request: PlanRequest, tp: int, cp: int) -> Iterator[tuple[int, int]]:
-    """(ranks that exchange heads, ring or not): gathered, ring, heads exchanged by all, and by those of a domain."""
-    yield 1, 0
-    if cp == 1:
-        return
-    yield 1, 1
-    heads, kv_heads = request.model.heads, request.model.kv_heads
-    inside = max((d for d in divisors(cp) if d * tp <= _domain(request)), default=1)
-    for switched, ring in ((cp, 0), (inside, 1)):
-        hierarchical_is_one_of_the_others = ring and inside in (1, cp)
-        if not hierarchical_is_one_of_the_others and heads % (tp * switched) == 0 == kv_heads % (tp * switched):
-            yield switched, ring
-
-
-def _experts(request: PlanRequest, tp: int, others: int) -> Iterator[tuple[int, int]]:
-    """(ep, etp) that share out the ranks of a stage."""
-    moe = request.model.moe
-    if moe is None:
-        yield 1, 1
-        return
-    for ep, etp in product(divisors(moe.experts), {1, tp}):
-        if moe.expert_ffn % etp == 0 and tp * others % (ep * etp) == 0:
-            yield ep, etp
-
-
-def _schedules(request: PlanRequest, pp: int, m: int) -> Iterator[tuple[int, int]]:
-    layers, wanted = request.model.layer_pattern.repeats, request.schedule
-    for index, name in enumerate(SCHEDULES):
-        if wanted not in (None, name) or (pp == 1 and name != "1f1b"):
-            continue
-        if name != "interleaved":
-            if pp <= layers:
-                yield 1, index
-        elif m % pp == 0:
-            # Embedding and head may each have a chunk of their own.
-            yield from ((vpp, index) for vpp in range(2, layers + 3) if vpp * pp <= layers + 2)
-
-
-def _shard_groups(request: PlanRequest, dp: int, stride: int) -> set[int]:
-    """All of dp, and the most that stays inside each tier."""
-    groups = {dp}
-    for tier in request.cluster.tiers:
-        inside = [d for d in divisors(dp) if d > 1 and d * stride <= (tier.domain_gpus or request.cluster.gpus)]
-        groups |= {max(inside)} if inside else set()
-    return groups
-
-
-def _layout(request: PlanRequest, chosen: Row) -> Row:
-    """The layout with the distances in rank numbers between neighbours of its groups."""
-    tp, cp, pp, dp = (chosen[name] for name in ("tp", "cp", "pp", "dp"))
-    dp_stride, pp_stride = (tp, tp * cp * dp) if chosen["rank_order"] == 0 else (tp * pp, tp * cp)
-    return {
-        **chosen,
-        "sequence_parallel": int(tp > 1 and request.recipe.sequence_parallel),
-        "dp_stride": dp_stride,
-        "replicate_stride": dp_stride * cp * chosen["dp_shard"],
-        "pp_stride": pp_stride,
-        "expert_shard": tp * cp * dp // (chosen["ep"] * chosen["etp"]),
-        "expert_stride": chosen["ep"] * chosen["etp"],
-        "world": tp * cp * pp * dp,
-    }
+        return Stages(parts, attention, *edges, [self.rows[index] for index in kept])
 
 
 class BruteForce:
@@ -214,35 +98,41 @@ class BruteForce:
 
     def _fastest(self, index: int, stages: list[Stages]) -> float:
         """Seconds of the fastest choice of one option a stage."""
-        layout = self.layouts[index]
-        table = schedules.actions(
-            SCHEDULES[layout["schedule"]], layout["pp"], layout["vpp"], layout["num_microbatches"]
-        )
-        boundary = float(self.costs.per_micro_batch("boundary_bytes")[index])
-        cluster, profile = self.request.cluster, self.request.profile
-        hop_s = hop_seconds(cluster, profile, boundary, layout["pp_stride"], layout["pp"])
         sizes = [len(stage.rows) for stage in stages]
         best = inf
         for start in range(0, prod(sizes), REPLAYED_AT_ONCE):
             numbers = np.arange(start, min(start + REPLAYED_AT_ONCE, prod(sizes)))
-            choice = np.unravel_index(numbers, sizes)
-            cells = [
-                np.stack([stage.chunk_s[kind][taken] for stage, taken in zip(stages, choice, strict=True)], axis=1)
-                for kind in range(len(TIMES))
-            ]
-            first_s, last_s, global_s = (
-                np.stack([getattr(stage, name)[taken] for stage, taken in zip(stages, choice, strict=True)], axis=1)
-                for name in ("first_s", "last_s", "global_s")
-            )
-            times = StageTimes.of(*cells, first_s=first_s, last_s=last_s, hop_s=hop_s)
-            best = min(best, float((simulate(table, times).span_s + global_s.max(axis=1)).min()))
+            best = min(best, float(self.steps_s(index, stages, np.unravel_index(numbers, sizes)).min()))
         return best
+
+    def steps_s(self, index: int, stages: list[Stages], choice: Sequence[NDArray[np.int64]]) -> Array:
+        """Seconds of a step for some choices: of each stage the numbers of its options, one for each choice."""
+        layout = self.layouts[index]
+        boundary = float(self.costs.per_micro_batch("boundary_bytes")[index])
+        cluster, profile = self.request.cluster, self.request.profile
+        hop_s = hop_seconds(cluster, profile, boundary, layout["pp_stride"], layout["pp"])
+        cells = [
+            np.stack([stage.chunk_s[kind][taken] for stage, taken in zip(stages, choice, strict=True)], axis=1)
+            for kind in range(len(TIMES))
+        ]
+        first_s, last_s, global_s = (
+            np.stack([getattr(stage, name)[taken] for stage, taken in zip(stages, choice, strict=True)], axis=1)
+            for name in ("first_s", "last_s", "global_s")
+        )
+        attention = {
+            name: np.stack([stage.attention_s[kind][taken] for stage, taken in zip(stages, choice, strict=True)], 1)
+            for kind, name in enumerate(ATTENTION)
+        }
+        times = StageTimes.of(*cells, first_s=first_s, last_s=last_s, hop_s=hop_s, **attention)
+        span_s = simulate(_table(*(layout[name] for name in TABLE_FIELDS)), times).span_s
+        return np.asarray(span_s + global_s.max(axis=1))
 
     def _options(self, index: int, position: int, layers: int) -> Stages:
         """Every option of a stage that fits: ways of splitting states, sets to recompute, layers that do so."""
         layout = self.layouts[index]
-        sizes = chunk_sizes(layers, layout["vpp"], position, layout["pp"])
-        holds_none = [size == 0 and not _end(layout, position, chunk) for chunk, size in enumerate(sizes)]
+        sizes = chunk_sizes(layers, layout["vpp"], position == head_rank(layout))
+        needs_none = {chunk for chunk in range(layout["vpp"]) if not layout["spread"] and _end(layout, position, chunk)}
+        holds_none = [size == 0 and chunk not in needs_none for chunk, size in enumerate(sizes)]
         # A stage without chunks of its own needs a layer: the embedding or the head alone is no stage.
         if any(holds_none) or (layout["vpp"] == 1 and layers == 0):
             return _nothing(layout["vpp"])
@@ -269,14 +159,22 @@ class BruteForce:
     def _row(
         self, layout: Row, index: int, position: int, sizes: list[int], zero: int, recompute: int, count: int
     ) -> Row:
-        vectors = live_vectors(layout["schedule"], layout["pp"], layout["vpp"], layout["num_microbatches"])[position]
+        of_ranks = live_vectors(*(layout[name] for name in TABLE_FIELDS))
+        busy, waiting = of_ranks[position]
+        alive = [[b + w for b, w in zip(*pair, strict=True)] for pair in zip(busy, waiting, strict=True)]
         recomputed = [min(count, size) for size in sizes]
         base = min(sizes)
-        wide = [size > base for size in sizes]
-        total = max(sum(live) for live in vectors)
-        in_wide = max(sum(n for n, is_wide in zip(live, wide, strict=True) if is_wide) for live in vectors)
-        narrow_count, wide_count = min(count, base), min(count, base + 1)
-        has_embedding, has_head = int(position == 0), int(position == layout["pp"] - 1)
+        wide, every = [size > base for size in sizes], [True] * len(sizes)
+        total, in_wide = _most(alive, every), _most(alive, wide)
+        narrow_count = min(count, base)
+        wider = min(count, base + 1) - narrow_count
+        # What waits for its weight gradient alone was recomputed for the input gradient, and is kept.
+        again, again_in_wide = total - _most(waiting, every), in_wide - _most(waiting, wide)
+        embedding, head = self._ends(layout, position)
+        last_waiting = max(live[-1] for live in waiting)
+        at_head = of_ranks[-1][0] if layout["spread"] else busy
+        p, v, n = (layout[name] for name in ("pp", "vpp", "slices"))
+        kv_gradients = (v - 1) * (n - p) + 2 * (n - 1) if n > 1 else 0
         return {
             "layout": index,
             "zero": zero,
@@ -285,50 +183,75 @@ class BruteForce:
             "layers": sum(sizes),
             "recompute_layers": sum(recomputed),
             "recompute_ends": int(count > 0),
-            "has_embedding": has_embedding,
-            "has_head": has_head,
+            "has_embedding": embedding,
+            "has_head": head,
+            "kv_gradient_layers": kv_gradients * max(sizes),
             "live_layers": total * base + in_wide,
-            "live_recompute_layers": total * narrow_count + in_wide * (wide_count - narrow_count),
-            "live_embedding": has_embedding * max(live[0] for live in vectors),
-            "live_head": has_head * max(live[-1] for live in vectors),
+            "live_recompute_layers": again * narrow_count + again_in_wide * wider,
+            "live_embedding": embedding * max(live[0] for live in alive),
+            "live_head": max(live[-1] for live in at_head) + last_waiting if head else 0,
+            "waiting_embedding": embedding * max(live[0] for live in waiting),
+            "waiting_head": head * last_waiting,
         }
 
+    def _ends(self, layout: Row, position: int) -> tuple[float, float]:
+        """Shares of the embedding and the head that a stage holds."""
+        if layout["spread"]:
+            return 1 / layout["pp"], 1 / layout["pp"]
+        return int(position == 0), int(position == head_rank(layout))
+
     def _timed(self, layout: Row, rows: list[Row], position: int) -> Stages:
-        sizes = chunk_sizes(rows[0]["layers"], layout["vpp"], position, layout["pp"])
+        sizes = chunk_sizes(rows[0]["layers"], layout["vpp"], position == head_rank(layout))
         by_chunk = []
         for chunk, size in enumerate(sizes):
+            embedding, head = self._ends(layout, position)
             ends = {
-                "has_embedding": int(position == 0 and chunk == 0),
-                "has_head": int(position == layout["pp"] - 1 and chunk == layout["vpp"] - 1),
+                "has_embedding": embedding if chunk == 0 else 0,
+                "has_head": head if chunk == layout["vpp"] - 1 else 0,
             }
             parts = [{**row, **ends, "layers": size, "recompute_layers": min(row["count"], size)} for row in rows]
             by_chunk.append(self._evaluate(parts, "chunk"))
         whole = self._evaluate(rows, "times")
         first, second, third = (np.stack([seconds[name] for seconds in by_chunk], axis=1) for name in TIMES)
-        return Stages((first, second, third), whole["first_s"], whole["last_s"], whole["global_s"], rows)
+        none = np.zeros_like(first)
+        grows = self.model.sliced and layout["vpp"] == 1
+        attention = tuple(whole[name][:, None] if grows else none for name in ATTENTION)
+        return Stages((first, second, third), attention, whole["first_s"], whole["last_s"], whole["global_s"], rows)
 
     def _evaluate(self, rows: list[Row], outputs: str) -> dict[str, Array]:
         columns = {name: np.array([row[name] for row in rows]) for name in rows[0]}
         return self.model.stages(self.costs, columns, outputs)
 
 
-def chunk_sizes(layers: int, vpp: int, position: int, pp: int) -> list[int]:
-    """Layers of each chunk: even, those with a layer more last, but first on the rank that holds the head alone."""
+def chunk_sizes(layers: int, vpp: int, has_head: bool) -> list[int]:
+    """Layers of each chunk: even, those with a layer more last, but first on the rank that holds the head."""
     base, extra = divmod(layers, vpp)
     sizes = [base] * (vpp - extra) + [base + 1] * extra
-    return sizes[::-1] if position == pp - 1 and pp > 1 else sizes
+    return sizes[::-1] if has_head else sizes
 
 
 def _end(layout: Row, position: int, chunk: int) -> bool:
     embedding = position == 0 and chunk == 0
-    return embedding or (position == layout["pp"] - 1 and chunk == layout["vpp"] - 1)
+    return embedding or (position == head_rank(layout) and chunk == layout["vpp"] - 1)
+
+
+def _table(schedule: int, pp: int, vpp: int, m: int, group: int, slices: int) -> ActionTable:
+    return schedules.actions(SCHEDULES[schedule], pp, vpp, m, slices=slices, group_size=group or None)
 
 
 @lru_cache(maxsize=512)
-def live_vectors(schedule: int, pp: int, vpp: int, m: int) -> list[list[list[int]]]:
-    """For each rank, the micro-batches of each chunk alive at its peaks, from the whole table."""
-    vectors: list[list[list[int]]] = schedules.live_chunks(SCHEDULES[schedule], pp, vpp, m).tolist()
-    return vectors
+def live_vectors(schedule: int, pp: int, vpp: int, m: int, group: int, slices: int) -> list[tuple[Vectors, Vectors]]:
+    """For each rank, the micro-batches (or slices) of each chunk alive at any time, from the whole table.
+
+    Those whose input gradient is still to come, and those that wait for their weight gradient alone.
+    """
+    table = _table(schedule, pp, vpp, m, group, slices)
+    return [(busy.tolist(), waiting.tolist()) for busy, waiting in (split_history(table, rank) for rank in range(pp))]
+
+
+def _most(vectors: Vectors, chunks: list[bool]) -> int:
+    """Most micro-batches alive at one time in the chunks that are marked."""
+    return max(sum(n for n, is_marked in zip(live, chunks, strict=True) if is_marked) for live in vectors)
 
 
 def _splits(layers: int, stages: int) -> Iterator[tuple[int, ...]]:
@@ -343,7 +266,7 @@ def _splits(layers: int, stages: int) -> Iterator[tuple[int, ...]]:
 
 def _nothing(vpp: int) -> Stages:
     none = np.empty(0)
-    return Stages((np.empty((0, vpp)),) * 3, none, none, none, [])
+    return Stages((np.empty((0, vpp)),) * 3, (np.empty((0, vpp)),) * 2, none, none, none, [])
 
 
 def _not_dominated(vectors: Array) -> list[int]:

@@ -27,6 +27,7 @@ class Space:
     batch: int
     memory: float
     schedule: str | None = None
+    target: str = "any"
     gpus_per_node: int = 2
     seq_len: str = "1k"
     changes: tuple[str, ...] = ()
@@ -36,7 +37,8 @@ class Space:
         """Short and unique."""
         size = f"{self.gpus}gpus-{self.layers}layers-batch{self.batch}-memory{self.memory}-node{self.gpus_per_node}"
         changes = (re.sub(r".*\.(?=\w+=)|[^\w=]+", "", change) for change in self.changes)
-        return "-".join([size, self.seq_len, self.schedule or "any", *changes])
+        schedule = "every" if self.schedule == EVERY_SCHEDULE else self.schedule or self.target
+        return "-".join([size, self.seq_len, schedule, *changes])
 
     def request(self, gap: float = 0.0) -> PlanRequest:
         """The request, with the memory that the space asks for."""
@@ -60,6 +62,7 @@ class Space:
             gpus_per_node=self.gpus_per_node,
             seq_len=self.seq_len,
             global_batch=self.batch,
+            target=self.target,
             schedule=self.schedule,
             overrides=[f"model.layers={self.layers}", *changes],
         ).replaced(capacity_bytes=ROOMY_BYTES)
@@ -69,6 +72,7 @@ class Space:
 ODD_HEADS = ("heads=7", "kv_heads=7", "hidden=896")
 SLOW_NETWORK = ("cluster.tiers.1.link_bandwidth_bytes_per_s=1e9",)
 NO_OVERLAP = ("recipe.overlap_gradient_reduce=false", "recipe.overlap_parameter_gather=false")
+TIED = ("vocab=64000", "tie_embeddings=true")
 UNFUSED = ("recipe.flash_attention=false", "recipe.dropout=true")
 
 SPACES = [
@@ -86,6 +90,20 @@ SPACES = [
     *Space(7, 6, 1, 0, gpus_per_node=1, changes=SLOW_NETWORK).with_memory(0.2, 0.7),
     *Space(8, 4, 4, 0, gpus_per_node=4, changes=("vocab=30000",)).with_memory(0.1, 0.3),
     *Space(4, 7, 4, 0, schedule="interleaved", seq_len="4k", changes=UNFUSED + NO_OVERLAP).with_memory(0.3, 1.0),
+]
+
+# Sequences in slices: attention that grows, chunks of unequal ends, tied ends that are shared out, all schedules.
+SLICES = [
+    *Space(2, 4, 2, 0, schedule="slimpipe", seq_len="8k", gpus_per_node=1).with_memory(0.3, 1.0),
+    *Space(4, 6, 2, 0, schedule="slimpipe", seq_len="4k", changes=ODD_HEADS + SLOW_NETWORK).with_memory(0.1, 0.5),
+    *Space(2, 5, 2, 0, schedule="slimpipe", seq_len="4k", changes=TIED + NO_OVERLAP).with_memory(0.8, 3.0),
+    *Space(2, 5, 3, 0, schedule="seq1f1b", seq_len="4k", gpus_per_node=1).with_memory(0.3, 0.5),
+    *Space(3, 6, 2, 0, schedule="seq1f1b", seq_len="8k", changes=ODD_HEADS + UNFUSED).with_memory(0.1, 0.5),
+    *Space(2, 4, 2, 0, schedule="terapipe", seq_len="4k", changes=SLOW_NETWORK).with_memory(0.5, 0.8),
+    *Space(2, 5, 3, 0, schedule="breadth-first", changes=SLOW_NETWORK).with_memory(0.2, 0.8),
+    *Space(2, 4, 2, 0, target="runtime", seq_len="8k", gpus_per_node=1, changes=SLOW_NETWORK).with_memory(0.02, 0.5),
+    *Space(4, 3, 2, 0, target="runtime", seq_len="16k", changes=("kv_heads=8", *SLOW_NETWORK)).with_memory(0.05),
+    *Space(4, 4, 2, 0, target="runtime", seq_len="4k", changes=ODD_HEADS).with_memory(0.05, 0.2),
 ]
 
 # Experts, latent attention, windows, multi-token prediction; sequences so long that context parallelism is searched.
@@ -118,4 +136,22 @@ KINDS = [
     *Space(4, 2, 1, 0, seq_len="32k", changes=SLOW_NETWORK).with_memory(0.1, 0.4),
     *Space(2, 2, 1, 0, seq_len="16k", changes=EXPERTS + WINDOWS).with_memory(0.2),
     *Space(8, 2, 1, 0, seq_len="32k", changes=("kv_heads=8", *SLOW_NETWORK)).with_memory(0.05, 0.5),
+]
+
+# Split backwards, chunks that go down the ranks and back, groups of other sizes; several schedules at once.
+EVERY_SCHEDULE = "1f1b,interleaved,gpipe,breadth-first,zb-h1,zb-h2,zb-v,v-half,v-min,dualpipe-v,flexible"
+WIDE_ENDS = ("vocab=20000", "tie_embeddings=true", "positions=learned")
+SHAPES = [
+    *Space(3, 6, 6, 0, schedule="zb-h1", changes=ODD_HEADS).with_memory(0.1, 0.3),
+    *Space(4, 6, 4, 0, schedule="zb-h2", changes=ODD_HEADS + SLOW_NETWORK).with_memory(0.1, 0.6),
+    *Space(3, 6, 6, 0, schedule="zb-h2,zb-v", changes=ODD_HEADS + UNFUSED).with_memory(0.2, 0.6),
+    *Space(3, 7, 6, 0, schedule="zb-v", changes=ODD_HEADS).with_memory(0.1, 0.4),
+    *Space(4, 7, 4, 0, schedule="zb-v", changes=ODD_HEADS + WIDE_ENDS).with_memory(0.05, 0.3),
+    *Space(3, 7, 6, 0, schedule="v-half", changes=ODD_HEADS + NO_OVERLAP).with_memory(0.1, 0.5),
+    *Space(4, 6, 4, 0, schedule="v-min", changes=ODD_HEADS + SLOW_NETWORK).with_memory(0.05, 0.3),
+    *Space(3, 6, 6, 0, schedule="dualpipe-v", changes=ODD_HEADS + LEADING_DENSE).with_memory(0.2, 0.5),
+    *Space(2, 6, 4, 0, schedule="breadth-first", changes=NO_OVERLAP).with_memory(0.3, 0.8),
+    *Space(4, 7, 3, 0, schedule="flexible", changes=ODD_HEADS + SLOW_NETWORK).with_memory(0.3),
+    *Space(4, 6, 6, 0, schedule="flexible", gpus_per_node=1, changes=ODD_HEADS + SLOW_NETWORK).with_memory(0.1),
+    *Space(3, 6, 6, 0, schedule=EVERY_SCHEDULE, changes=ODD_HEADS + SLOW_NETWORK).with_memory(0.05, 0.2, 0.6),
 ]

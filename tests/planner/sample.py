@@ -133,6 +133,21 @@ def sample_document(**changes: Any) -> PlanDocument:
     return PlanDocument(**{**parts, **changes})
 
 
+def sample_v_document() -> PlanDocument:
+    """The sample with layers that go down the ranks in one chunk and come back up in another."""
+    layers = 10
+    stages = tuple(
+        _stage(rank).replaced(
+            chunks=tuple(Chunk(first_layer=stage * layers, layers=layers) for stage in (rank, 2 * PP - 1 - rank)),
+            has_head=rank == 0,
+        )
+        for rank in range(PP)
+    )
+    return sample_document(
+        stages=stages, parallelism=PARALLELISM.replaced(vpp=2, schedule="zb-v", group_size=0), alternatives=()
+    )
+
+
 def _stage(rank: int) -> Stage:
     chunks = tuple(Chunk(first_layer=(chunk * PP + rank) * CHUNK_LAYERS, layers=CHUNK_LAYERS) for chunk in range(VPP))
     last = rank == PP - 1

@@ -3,18 +3,22 @@
 import numpy as np
 import pytest
 
+from cost_models.schedules import V_SHAPED
 from planner.bounds import layout_bounds, least_memory, mesh_bounds, window
 from planner.layout_costs import LayoutCosts
 from planner.options import MARGIN, positions, stage_options
 from planner.predict import CostModel
-from planner.space import layouts, meshes, units
+from planner.space import SCHEDULES, layouts, meshes, units
 from tests.oracles.spaces import (
+    EVERY_SCHEDULE,
     EVERY_SECOND_HAS_EXPERTS,
     EXPERTS,
     LATENT,
     NO_OVERLAP,
+    ODD_HEADS,
     SLOW_NETWORK,
     UNFUSED,
+    WIDE_ENDS,
     WINDOWS,
     Space,
 )
@@ -27,6 +31,7 @@ SPACES = [
     Space(4, 2, 4, 0.1, gpus_per_node=4, changes=EXPERTS),
     Space(4, 7, 4, 0.2, changes=LATENT + EVERY_SECOND_HAS_EXPERTS + NO_OVERLAP),
     Space(4, 3, 2, 0.1, seq_len="16k", changes=WINDOWS + SLOW_NETWORK),
+    Space(4, 7, 8, 0.1, schedule=EVERY_SCHEDULE, changes=ODD_HEADS + WIDE_ENDS + NO_OVERLAP),
 ]
 EACH = pytest.mark.parametrize("space", SPACES, ids=lambda space: space.name)
 
@@ -98,7 +103,8 @@ def test_windows_without_a_budget_hold_every_split(space: Space) -> None:
     assert possible.all()
     for index in range(len(costs)):
         pp, vpp = int(costs.layouts["pp"][index]), int(costs.layouts["vpp"][index])
-        ends = [(rank == 0) + (rank == pp - 1) if vpp > 1 else 0 for rank in range(pp)]
+        head = 0 if SCHEDULES[costs.layouts["schedule"][index]] in V_SHAPED else pp - 1
+        ends = [(rank == 0) + (rank == head) if vpp > 1 else 0 for rank in range(pp)]
         least = [vpp - end for end in ends]
         assert lower[index, :pp].tolist() == (least if pp > 1 else [units(model.request.model)])
         for rank in range(pp):

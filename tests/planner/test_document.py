@@ -29,7 +29,7 @@ from planner.document import (
     write,
     zero_summary,
 )
-from tests.planner.sample import GIB, PARALLELISM, sample_document
+from tests.planner.sample import GIB, PARALLELISM, sample_document, sample_v_document
 
 CONTRACT = {
     "document": "schema_version tool_version digests model cluster workload recipe parallelism stages predicted "
@@ -170,9 +170,24 @@ def test_the_peak_is_that_of_the_fullest_stage() -> None:
 def test_virtual_stages_run_over_the_ranks_first() -> None:
     """Virtual stage = chunk * pp + rank."""
     document = sample_document()
-    order = virtual_stages(document.stages)
+    order = virtual_stages(document.stages, document.parallelism.schedule)
     assert [chunk.first_layer for chunk in order] == list(range(0, 80, 4))
     assert order[1] == document.stages[1].chunks[0] == Chunk(first_layer=4, layers=4)
+
+
+def test_virtual_stages_of_a_v_come_back_up_the_ranks() -> None:
+    """Rank i holds virtual stages i and 2 pp - 1 - i, rank 0 both ends of the model."""
+    document = sample_v_document()
+    order = virtual_stages(document.stages, "zb-v")
+    assert [chunk.first_layer for chunk in order] == list(range(0, 80, 10))
+    assert order[-1] == document.stages[0].chunks[1]
+    data = json.loads(dumps(document))
+    data["stages"][-1]["has_head"] = True
+    with pytest.raises(DocumentError, match=r"stages\[3\].has_head must be False: the first stage has it"):
+        loads(json.dumps(data))
+    data["parallelism"]["vpp"] = 3
+    with pytest.raises(DocumentError, match=r"vpp must be 2 for zb-v, got 3"):
+        loads(json.dumps(data))
 
 
 def test_summaries() -> None:

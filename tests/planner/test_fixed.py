@@ -1,12 +1,14 @@
 """A configuration costed as it stands: what the search found, found again without a search."""
 
+import numpy as np
 import pytest
 
 from planner.document import PlanDocument, read
 from planner.errors import RequestError
-from planner.fixed import planned, zero_mode
-from planner.request import build_request
+from planner.fixed import layout_of, planned, request_of, zero_mode
+from planner.request import SEARCHED, build_request
 from planner.search import plan
+from planner.timeline.timeline import timeline_of_plan
 from tests.golden.jobs import JOBS
 
 KINDS = {
@@ -27,6 +29,32 @@ def test_a_golden_plan_costs_what_its_document_says(job):
 def test_every_kind_of_plan_costs_what_its_document_says(kind):
     """The same for plans with experts, split context, offload, windows and several chunks."""
     _agrees(plan(build_request(**KINDS[kind])))
+
+
+@pytest.mark.parametrize("schedule", ["zb-h2", "zb-v", "v-half", "dualpipe-v", "breadth-first", "flexible"])
+def test_a_plan_of_any_schedule_costs_what_its_document_says(schedule):
+    """The same for split backwards, chunks that come back to rank 0 and groups of other sizes; and for their curves."""
+    document = plan(build_request("llama3-8b", 8, "80GB", global_batch=28, schedule=schedule, gap=0.02))
+    assert schedule in (document.parallelism.schedule, "flexible")
+    _agrees(document)
+    timeline = timeline_of_plan(document)
+    assert timeline.step.step_s == pytest.approx(document.predicted.step_time_s, rel=1e-8)
+    peaks = np.array([curve.peak_bytes for curve in timeline.memory])
+    assert np.all(peaks <= timeline.predicted_bytes * (1 + 1e-9))
+    assert np.all(peaks >= timeline.predicted_bytes * 0.96)
+    assert schedule == "flexible" or request_of(document).schedules == (schedule,)
+
+
+def test_groups_of_the_usual_size_and_others_are_told_apart():
+    """As many micro-batches as ranks are what every search has; others are asked for, and are in the layout."""
+    usual = read(next(job for job in JOBS if job.name == "llama3-70b_256").path).parallelism
+    assert (usual.schedule, usual.group_size) == ("interleaved", usual.pp)
+    assert layout_of(usual)["group_size"] == 0
+    assert layout_of(usual.replaced(group_size=usual.pp + 2))["group_size"] == usual.pp + 2
+    document = read(next(job for job in JOBS if job.name == "llama3-70b_256").path)
+    other = document.model_copy(update={"parallelism": usual.replaced(group_size=usual.pp + 2)})
+    assert request_of(document).schedules == SEARCHED
+    assert request_of(other).schedules == ("flexible",)
 
 
 def _agrees(document: PlanDocument) -> None:

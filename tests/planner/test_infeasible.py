@@ -48,12 +48,14 @@ def test_a_little_too_much_is_told_in_small_units() -> None:
         (1, 4, "interleaved", r"pp 2, vpp 2.*at most gpus \(1\), got 2"),
         (1, 4, "gpipe", r"pp 2, vpp 1.*at most gpus \(1\), got 2"),
         (2, 3, "interleaved", r"multiple of pp \(2\) for interleaved 1F1B, got 3"),
+        (2, 3, "dualpipe-v", r"smallest dualpipe-v pipeline .* micro-batches >= 2 \* ranks; got pp 2, vpp 2"),
+        (1, 4, "zb-h1", r"pp 2, vpp 1.*at most gpus \(1\), got 2"),
     ],
 )
 def test_an_impossible_schedule_gives_its_reason(gpus: int, batch: int, schedule: str, reason: str) -> None:
     """The smallest pipeline of the schedule and the rule that it breaks."""
     with pytest.raises(InfeasibleError) as caught:
-        search.plan(Space(2, 3, 4, 0.5).request().replaced(schedule=schedule, **_job(gpus, batch)))
+        search.plan(Space(2, 3, 4, 0.5).request().replaced(schedules=(schedule,), **_job(gpus, batch)))
     assert f"legal for the {schedule} schedule" in caught.value.messages[0]
     assert re.search(reason, caught.value.messages[1])
 
@@ -62,7 +64,7 @@ def test_a_model_of_one_layer_has_no_interleaving() -> None:
     """Too few layers for two chunks on each of two ranks, with the ends of the model counted."""
     space = Space(2, 1, 2, 0.5)
     with pytest.raises(InfeasibleError, match=r"\(1 layers\), got pp 2, vpp 2"):
-        search.plan(space.request().replaced(schedule="interleaved"))
+        search.plan(space.request().replaced(schedules=("interleaved",)))
 
 
 def _job(gpus: int, batch: int) -> dict[str, object]:
@@ -71,3 +73,15 @@ def _job(gpus: int, batch: int) -> dict[str, object]:
         "cluster": request.cluster.with_gpus(gpus),
         "workload": request.workload.replaced(global_batch=batch),
     }
+
+
+def test_a_target_that_knows_no_such_job_says_why() -> None:
+    """torchtitan refuses sequences beyond the model's context, and pipelines of a schedule that it does not run."""
+    with pytest.raises(InfeasibleError) as long:
+        search.plan(build_request("llama3-8b", 8, "80GB", seq_len="16k", target="torchtitan"))
+    assert long.value.messages == (
+        "torchtitan can express no plan of this job",
+        "seq_len must be at most max_seq_len (8192), got 16384 (torchtitan-has-rotary-positions-for-sequence)",
+    )
+    with pytest.raises(InfeasibleError, match="gpipe schedule and can be expressed by megatron"):
+        search.plan(build_request("llama3-8b", 8, "80GB", schedule="gpipe", target="megatron"))

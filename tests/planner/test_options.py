@@ -1,11 +1,17 @@
 """Options of a stage: what is alive, which of them fit, which of them are kept."""
 
+from dataclasses import fields
+from itertools import product
+
 import numpy as np
 import pytest
 
 from cost_models import schedules
+from cost_models.schedules import V_SHAPED, interleaved
+from cost_models.schedules.live import split_history
 from planner.layout_costs import LayoutCosts
-from planner.options import FULL, MARGIN, SETTLED, live_counts, positions, stage_options, stage_rows
+from planner.live import ALL_ALIVE, SETTLED, Live, live_counts
+from planner.options import COLUMNS, FULL, MARGIN, positions, stage_options, stage_rows, with_recompute
 from planner.predict import CostModel
 from planner.space import chunk_layers, layouts, meshes
 from tests.oracles.spaces import Space
@@ -14,6 +20,18 @@ SHAPES = [
     *(("1f1b", p, 1, m) for p in (1, 2, 3, 5, 8) for m in (1, 2, 7, 16, 40, 99)),
     *(("gpipe", p, 1, m) for p in (1, 4) for m in (1, 6, 31)),
     *(("interleaved", p, v, k * p) for p in (2, 3, 4, 7) for v in (2, 3, 5) for k in (1, 2, 3, 4, 7, 12)),
+    *(("breadth-first", p, v, m) for p in (2, 4) for v in (2, 3) for m in (1, 6, 31)),
+]
+GROUPS = [
+    (p, v, m, group)
+    for p, v in ((2, 3), (3, 2), (4, 4))
+    for m in (2, 7, 16, 33, 64)
+    for group in (0, p + 1, 2 * p, 2 * p + 3, m)
+    if interleaved.legal(p, v, m, group_size=group or None)
+]
+SPLIT = [
+    *((name, p, 1, m) for name in ("zb-h1", "zb-h2") for p in (2, 3, 5, 8) for m in (1, 4, 11, 26, 40)),
+    *((name, p, 2, m) for name in V_SHAPED for p in (2, 3, 4, 7) for m in (1, 4, 8, 15, 30)),
 ]
 
 
@@ -21,7 +39,7 @@ SHAPES = [
 def test_live_counts_are_those_of_the_whole_table(name: str, p: int, v: int, m: int) -> None:
     """Settling early changes nothing: totals, wide chunks, first and last chunk agree with all m micro-batches."""
     live, vectors = live_counts(name, p, v, m), schedules.live_chunks(name, p, v, m)
-    assert m <= SETTLED * p or name == "gpipe" or schedules.actions(name, p, v, m).micro_batches > SETTLED * p
+    assert m <= SETTLED * p or name in ALL_ALIVE or schedules.actions(name, p, v, m).micro_batches > SETTLED * p
     for rank in range(p):
         assert live.total[rank] == vectors[rank].sum(axis=1).max()
         assert live.first[rank] == vectors[rank][:, 0].max()
@@ -44,6 +62,69 @@ def test_live_layers_are_never_too_few_and_exact_for_equal_chunks(name: str, p: 
             counted = live.total[rank] * base + live.wide[rank, extra]
             assert counted >= exact
             assert extra or counted == exact
+
+
+@pytest.mark.parametrize(
+    ("name", "p", "v", "m", "slices"),
+    [
+        *(("slimpipe", p, v, m, k * p) for p in (2, 4) for v in (1, 2, 5) for m in (1, 2, 5) for k in (1, 4)),
+        *(("seq1f1b", p, 1, m, slices) for p in (2, 5) for m in (1, 3, 8) for slices in (2, 8)),
+        *(("terapipe", p, 1, m, slices) for p in (2, 3) for m in (1, 4) for slices in (2, 8)),
+        *(("breadth-first", p, v, m, 1) for p in (2, 3) for v in (1, 3) for m in (1, 4, 9)),
+    ],
+)
+def test_live_counts_of_slices_are_those_of_the_whole_table(name: str, p: int, v: int, m: int, slices: int) -> None:
+    """Settling early, and what is known without a table, change nothing either; counts are slices of micro-batches."""
+    live, vectors = live_counts(name, p, v, m, 0, slices), schedules.live_chunks(name, p, v, m, slices=slices)
+    for rank in range(p):
+        assert live.total[rank] == vectors[rank].sum(axis=1).max()
+        assert live.first[rank] == vectors[rank][:, 0].max()
+        assert live.last[rank] == vectors[rank][:, -1].max()
+        for extra in range(v):
+            sizes = chunk_layers(extra, v, np.arange(v), rank == p - 1 and p > 1)
+            assert live.wide[rank, extra] == (vectors[rank] * sizes).sum(axis=1).max()
+
+
+@pytest.mark.parametrize(("p", "v", "m", "group"), GROUPS)
+def test_live_counts_of_groups_are_those_of_the_whole_table(p: int, v: int, m: int, group: int) -> None:
+    """Leaving out whole groups changes nothing, whatever is left over."""
+    table = schedules.actions("interleaved", p, v, m, group_size=group or None)
+    _agree(live_counts("interleaved", p, v, m, group), Live.of(table, p - 1))
+
+
+@pytest.mark.parametrize(("name", "p", "v", "m"), SPLIT)
+def test_live_counts_of_split_backwards_are_those_of_the_whole_table(name: str, p: int, v: int, m: int) -> None:
+    """And the layers that they stand for are never too few, whatever is recomputed."""
+    if not schedules.schedule(name).legal(p, v, m):
+        return
+    table, head = schedules.actions(name, p, v, m), 0 if name in V_SHAPED else p - 1
+    live = live_counts(name, p, v, m)
+    _agree(live, Live.of(table, head))
+    for rank, layers, again in product(range(p), range(v, 3 * v), range(3)):
+        sizes = chunk_layers(layers, v, np.arange(v), rank == head)
+        base, extra = divmod(layers, v)
+        kept, recomputed = sizes - np.minimum(again, sizes), np.minimum(again, sizes)
+        row = _row(live, rank, base, extra, again)
+        busy, waiting = split_history(table, rank)
+        for whole, some in ((10, 2), (10, 9)):  # bytes of a layer, and of one that is recomputed
+            exact = busy @ (kept * whole + recomputed * some) + waiting @ (sizes * whole)
+            counted = (row["live_layers"] - row["live_recompute_layers"]) * whole + row["live_recompute_layers"] * some
+            assert counted >= exact.max()
+
+
+def _agree(live: Live, whole: Live) -> None:
+    for field in fields(Live):
+        assert np.array_equal(getattr(live, field.name), getattr(whole, field.name)), field.name
+
+
+def _row(live: Live, rank: int, base: int, extra: int, again: int) -> dict[str, int]:
+    """The layer counts of a rank's row where `again` layers of every chunk are recomputed."""
+    counts = {name: getattr(live, field)[rank] for field, name in COLUMNS.items() if getattr(live, field).ndim == 1}
+    counts |= {name: getattr(live, field)[rank, extra] for field, name in COLUMNS.items() if field.endswith("wide")}
+    counts |= {"layout": 0, "chunk_layers": base, "wide_chunks": extra, "vpp": live.wide.shape[1]}
+    counts["live_layers"] = counts["live_total"] * base + counts["live_wide"]
+    rows = with_recompute({name: np.array([value]) for name, value in counts.items()}, FULL, np.array([again]))
+    return {name: int(column[0]) for name, column in rows.items()}
 
 
 def all_options(space: Space) -> tuple[CostModel, LayoutCosts, dict[str, np.ndarray]]:
@@ -109,7 +190,9 @@ def test_positions_list_every_number_of_layers() -> None:
 def test_a_stage_knows_what_it_holds() -> None:
     """Rank 0 of two holds the embedding, rank 1 the head; live counts are those of interleaving in two chunks."""
     columns = {name: np.array([value]) for name, value in {"pp": 2, "vpp": 2, "num_microbatches": 4}.items()}
-    columns["schedule"] = np.array([1])
+    columns |= {
+        name: np.array([value]) for name, value in {"schedule": 1, "slices": 1, "group_size": 0, "spread": 0}.items()
+    }
     rows = {"layout": np.zeros(2, dtype=np.int64), "position": np.arange(2), "layers": np.array([3, 4])}
     stage = stage_rows(columns, rows)
     assert stage["has_embedding"].tolist() == [1, 0]

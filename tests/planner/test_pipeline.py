@@ -14,7 +14,7 @@ from planner.incumbent import Candidate, Search
 from planner.layout_costs import LayoutCosts
 from planner.options import positions, stage_options
 from planner.pipeline import Pipeline
-from planner.predict import CostModel
+from planner.predict import ATTENTION_OUTPUTS, CostModel
 from planner.pruning import can_fit
 from planner.request import build_request
 from planner.space import LAYOUT_FIELDS, layouts, meshes
@@ -29,7 +29,9 @@ from tests.oracles.spaces import (
     NO_OVERLAP,
     ODD_HEADS,
     SLOW_NETWORK,
+    TIED,
     UNFUSED,
+    WIDE_ENDS,
     WIDE_EXPERTS,
     WINDOWS,
     Space,
@@ -44,8 +46,22 @@ ANY = [
     Space(2, 6, 4, 0.5, schedule="interleaved", changes=LATENT + LEADING_DENSE + NO_OVERLAP),
     Space(3, 7, 3, 0.3, gpus_per_node=1, changes=ODD_HEADS + EVERY_SECOND_HAS_EXPERTS),
     Space(4, 4, 1, 0.3, seq_len="16k", changes=SLOW_NETWORK + WINDOWS),
+    Space(4, 6, 2, 0.5, schedule="slimpipe", seq_len="4k", changes=ODD_HEADS + SLOW_NETWORK),
+    Space(4, 5, 2, 1.0, schedule="slimpipe", seq_len="8k", changes=TIED + NO_OVERLAP),
+    Space(3, 6, 2, 0.5, schedule="seq1f1b", seq_len="8k", changes=ODD_HEADS + UNFUSED),
+    Space(4, 4, 2, 0.5, target="runtime", seq_len="4k", gpus_per_node=1, changes=SLOW_NETWORK),
+    Space(3, 6, 6, 0.5, schedule="zb-h1,zb-h2", changes=ODD_HEADS + UNFUSED),
+    Space(3, 7, 6, 0.3, schedule="zb-v,v-half,v-min", gpus_per_node=1, changes=ODD_HEADS + WIDE_ENDS + SLOW_NETWORK),
+    Space(3, 6, 6, 0.3, schedule="dualpipe-v,flexible,breadth-first", changes=ODD_HEADS + LEADING_DENSE + NO_OVERLAP),
 ]
-EACH = pytest.mark.parametrize("space", ANY, ids=lambda space: space.name)
+# Brute force takes seconds on each: the quick run takes every third space.
+EACH = pytest.mark.parametrize(
+    "space",
+    [
+        pytest.param(space, id=space.name, marks=[pytest.mark.slow] if index % 3 else [])
+        for index, space in enumerate(ANY)
+    ],
+)
 
 
 @dataclass(frozen=True)
@@ -155,6 +171,8 @@ def test_chunks_add_up_to_the_stage(space: Space) -> None:
     for _, pipeline in with_pipeline(space):
         for name, seconds in pipeline.chunk_s.items():
             assert np.allclose(seconds.sum(axis=1), pipeline.options[name], rtol=1e-12, atol=0)
+            if name in ATTENTION_OUTPUTS:
+                continue
             assert np.allclose(seconds[:, 0], pipeline.options[f"first_chunk_{name}"], rtol=1e-12, atol=0)
             assert np.allclose(seconds[:, -1], pipeline.options[f"last_chunk_{name}"], rtol=1e-12, atol=0)
 
@@ -189,8 +207,9 @@ def test_without_the_options_over_a_cutoff_a_choice_costs_the_same(space: Space)
         search.add(Candidate(pipeline, choice, 0.0, case.best_s))
         left = under_cutoff(search, Candidate(pipeline, choice, 0.0))
         assert left.pipeline.step_s(left.choice) == pipeline.step_s(choice)
-        others = np.setdiff1d(np.arange(len(left.pipeline.options["layers"])), left.choice)
-        assert np.all(left.pipeline.row_bound_s[others] < search.cutoff_s)
+        stay = pipeline.row_bound_s < search.cutoff_s
+        stay[choice] = True
+        assert left.pipeline.options["layers"].tolist() == pipeline.options["layers"][stay].tolist()
 
 
 def test_a_context_form_is_left_out_only_for_one_as_good() -> None:

@@ -121,7 +121,8 @@ def test_knobs_that_are_used_are_shown() -> None:
         "4 of 260 GPUs",
         "300.0 GiB of each node",
         "DP 16 (ZeRO 0-1)",
-        "torchtitan: no, no such schedule, its best plan takes 16.20 s",
+        "torchtitan: no, its best plan takes 16.20 s (+3.7 %): no such schedule",
+        "No open launcher can express, as it is: offload, recompute, zero_stage.",
     ):
         assert part in text
 

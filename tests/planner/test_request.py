@@ -98,7 +98,8 @@ WRONG = [
     ({"global_batch": "1.5"}, "--global-batch must be a whole number"),
     ({"global_batch": 8, "global_batch_tokens": "1M"}, "say the same thing; give one of them"),
     ({"global_batch_tokens": "1k"}, "--global-batch-tokens must be >= the sequence length 8192, got 1k"),
-    ({"schedule": "1f1"}, "--schedule must be one of 1f1b, interleaved, gpipe, got '1f1'; did you mean '1f1b'?"),
+    ({"schedule": "1f1"}, "--schedule must be one or several of 1f1b, interleaved, "),
+    ({"schedule": "gpipe,1f1"}, "got '1f1'; did you mean '1f1b'?"),
     ({"gap": 1.0}, "request.gap must be < 1, got 1.0"),
     ({"gap": float("nan")}, "request.gap must be"),
     ({"time_limit_s": 0.0}, "request.time_limit_s must be > 0, got 0.0"),
@@ -171,3 +172,11 @@ def test_constants_of_another_gpu_are_told() -> None:
     told = build_request("llama3-8b", 8, gpu="h800").assumptions
     assert any("No constants are measured on h800-sxm: those of h100-sxm" in sentence for sentence in told)
     assert not any("No constants are measured" in s for s in build_request("llama3-8b", 8, gpu="h100-sxm").assumptions)
+
+
+def test_several_schedules_can_be_asked_for() -> None:
+    """One name, several with commas between, or none for the usual ones; a name given twice counts once."""
+    job = {"model": "llama3-8b", "gpus": 8, "mem": "80GB"}
+    assert build_request(**job).schedules == ("1f1b", "interleaved", "gpipe")
+    assert build_request(**job, schedule="zb-v").schedules == ("zb-v",)
+    assert build_request(**job, schedule="v-half, 1f1b,flexible,1f1b").schedules == ("v-half", "1f1b", "flexible")

@@ -9,17 +9,21 @@ from planner import best_first, search
 from planner.document import PlanDocument
 from planner.errors import InfeasibleError, Interrupted, LimitReached
 from planner.incumbent import Search
-from planner.request import PlanRequest
+from planner.request import SCHEDULES, PlanRequest
 from solver.certificate import ROUNDING
 from tests.oracles.brute_force import BruteForce
-from tests.oracles.spaces import KINDS, ODD_HEADS, SLOW_NETWORK, SPACES, Space
+from tests.oracles.spaces import EVERY_SCHEDULE, KINDS, ODD_HEADS, SHAPES, SLICES, SLOW_NETWORK, SPACES, Space
 
 # Brute force takes seconds on the larger ones.
 SLOW = [space for space in [*SPACES, *KINDS] if space.gpus >= 5 or space.seq_len == "4k"] + KINDS[1::2]
-# The quick run takes every third space; the whole suite takes them all.
+MANY = (EVERY_SCHEDULE, "flexible")
+# The quick run takes every sixth space; the whole suite takes them all.
 PARAMETERS = [
-    pytest.param(space, id=space.name, marks=[pytest.mark.slow] if space in SLOW or index % 3 else [])
-    for index, space in enumerate([*SPACES, *KINDS])
+    pytest.param(space, id=space.name, marks=[pytest.mark.slow] if space in SLOW or index % 6 else [])
+    for index, space in enumerate([*SPACES, *KINDS, *SLICES])
+] + [
+    pytest.param(space, id=space.name, marks=[pytest.mark.slow] if space.schedule in MANY or index % 4 else [])
+    for index, space in enumerate(SHAPES)
 ]
 PIPELINES = Space(4, 6, 2, 0.2, changes=ODD_HEADS + SLOW_NETWORK)
 
@@ -102,6 +106,24 @@ def test_the_kinds_of_model_are_worth_searching() -> None:
         found.update({"sharded over cp"} if parallelism.cp > parallelism.dp and stages[0].zero_stage else set())
         found.update(module for stage in stages for module in stage.recompute.set)
     assert {"cp", "ep", "etp", "pp", "vpp", "ring", "ulysses", "ep and etp", "sharded over cp", "moe"} <= found
+
+
+@pytest.mark.slow
+def test_the_shapes_are_worth_searching() -> None:
+    """Each schedule alone has a plan; uneven stages, groups of other sizes and an end without a layer are optimal."""
+    found: set[str] = set()
+    for space in SHAPES:
+        document = planned(space)
+        if document is None or not fits_on_the_device(space):
+            continue
+        parallelism, stages = document.parallelism, document.stages
+        found.add(parallelism.schedule)
+        found.update({"grouped"} if parallelism.group_size not in (0, parallelism.pp) else set())
+        found.update({"fewer"} if parallelism.num_microbatches < parallelism.pp else set())
+        found.update({"uneven"} if len({stage.layers for stage in stages}) > 1 else set())
+        found.update({"recomputed"} if any(stage.recompute.set for stage in stages) else set())
+        found.update({"no layer"} if not stages[0].layers else set())
+    assert set(SCHEDULES) | {"grouped", "fewer", "uneven", "recomputed", "no layer"} <= found | {"gpipe"}
 
 
 @pytest.mark.parametrize("space", [SPACES[3], SPACES[8], SPACES[15], KINDS[2], KINDS[-3]], ids=lambda space: space.name)

@@ -5,6 +5,8 @@ import pytest
 
 from cost_models.schedules import actions
 from planner import rules
+from planner.forbidden import violations
+from planner.options import TABLE_FIELDS
 from planner.space import (
     LAYOUT_FIELDS,
     MESH,
@@ -19,22 +21,36 @@ from planner.space import (
     one_factor_away,
     units,
 )
-from tests.oracles.brute_force import chunk_sizes, legal_layouts
-from tests.oracles.spaces import EXPERTS, KINDS, LEADING_DENSE, ODD_HEADS, SPACES, Space
+from tests.oracles.brute_force import chunk_sizes
+from tests.oracles.legal_layouts import legal_layouts
+from tests.oracles.spaces import (
+    EVERY_SCHEDULE,
+    EXPERTS,
+    KINDS,
+    LEADING_DENSE,
+    ODD_HEADS,
+    SHAPES,
+    SLICES,
+    SPACES,
+    Space,
+)
 
 SEVERAL = [
     *SPACES[::4],
     Space(12, 3, 12, 0.5, gpus_per_node=4),
     Space(6, 5, 4, 0.5, gpus_per_node=1, changes=ODD_HEADS),
     *KINDS[::2],
+    *SLICES[::2],
     Space(12, 2, 6, 0.5, gpus_per_node=4, changes=LEADING_DENSE),
     Space(8, 2, 2, 0.5, gpus_per_node=4, seq_len="16k"),
     Space(8, 2, 2, 0.5, gpus_per_node=2, seq_len="16k", changes=(*EXPERTS, "kv_heads=8")),
 ]
+MANY = [*SHAPES[::2], Space(6, 9, 13, 0.5, schedule=EVERY_SCHEDULE), Space(5, 8, 24, 0.5, schedule="flexible,zb-v")]
+WITH_MANY = pytest.mark.parametrize("space", [*SEVERAL, *MANY], ids=lambda space: space.name)
 EACH = pytest.mark.parametrize("space", SEVERAL, ids=lambda space: space.name)
 
 
-@EACH
+@WITH_MANY
 def test_every_legal_layout_is_listed_once(space: Space) -> None:
     """The same layouts as by plain loops, strides and all."""
     request = space.request()
@@ -48,15 +64,23 @@ def test_every_legal_layout_is_listed_once(space: Space) -> None:
 
 @EACH
 def test_no_layout_breaks_a_rule(space: Space) -> None:
-    """Every rule holds on every row, and every schedule has a table for it."""
+    """Every rule holds on every row."""
     request = space.request()
     columns = layouts(request, meshes(request))
     assert np.all(rules.legal({**known_values(request), **columns}))
     assert set(LAYOUT_FIELDS) <= set(columns)
-    for schedule, pp, vpp, m in zip(
-        *(columns[name].tolist() for name in ("schedule", "pp", "vpp", "num_microbatches")), strict=True
-    ):
-        assert actions(SCHEDULES[schedule], pp, vpp, m).ranks == pp
+
+
+@WITH_MANY
+def test_every_layout_has_a_table(space: Space) -> None:
+    """And breaks no rule, those of its schedule included."""
+    request = space.request()
+    columns, known = layouts(request, meshes(request)), known_values(request)
+    for row in range(len(columns["pp"])):
+        assert not violations(request, {**known, **{name: int(column[row]) for name, column in columns.items()}})
+    for schedule, pp, vpp, m, group, slices in zip(*(columns[name].tolist() for name in TABLE_FIELDS), strict=True):
+        table = actions(SCHEDULES[schedule], pp, vpp, m, slices=slices, group_size=group or None)
+        assert (table.ranks, table.slices) == (pp, slices)
 
 
 @pytest.mark.parametrize("pp", [1, 2, 4])
@@ -65,8 +89,9 @@ def test_chunks_share_the_layers_as_evenly_as_they_go(pp: int) -> None:
     for vpp in range(1, 6):
         for layers in range(12):
             for rank in range(pp):
-                sizes = chunk_layers(layers, vpp, np.arange(vpp), rank == pp - 1 and pp > 1).tolist()
-                assert sizes == chunk_sizes(layers, vpp, rank, pp)
+                has_head = rank == pp - 1 and pp > 1
+                sizes = chunk_layers(layers, vpp, np.arange(vpp), has_head).tolist()
+                assert sizes == chunk_sizes(layers, vpp, has_head)
                 assert sum(sizes) == layers
                 assert max(sizes) - min(sizes) <= 1
                 if rank == 0:

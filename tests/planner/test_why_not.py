@@ -38,6 +38,7 @@ def answers(document: PlanDocument, request_: PlanRequest) -> dict[str, Answer]:
     return {text: why_not(document, text, request_) for text in FITTING}
 
 
+@pytest.mark.slow
 def test_the_answer_is_the_best_plan_with_the_values(document, request_, answers):
     """It has them, it is what planning under them finds, and no such plan beats the plan by more than the gap."""
     for text, answer in answers.items():
@@ -53,6 +54,7 @@ def test_the_answer_is_the_best_plan_with_the_values(document, request_, answers
         assert answers[text].other.predicted.step_time_s == alone.predicted.step_time_s
 
 
+@pytest.mark.slow
 def test_the_difference_is_told_by_cause(document, answers):
     """Differences of time add up to that of the steps, differences of memory to that of the fullest GPUs."""
     compared = [answer for answer in answers.values() if answer.other]
@@ -66,6 +68,7 @@ def test_the_difference_is_told_by_cause(document, answers):
         assert sum(each.more for each in answer.memory) == pytest.approx(devices[0] - devices[1], abs=1e3)
 
 
+@pytest.mark.slow
 def test_a_band_makes_ties(answers):
     """Within 10 % the prediction cannot tell plans apart, and the answer says so; beyond it does not."""
     for answer in answers.values():
@@ -75,6 +78,7 @@ def test_a_band_makes_ties(answers):
     assert {"slower", "tie"} <= {answer.kind for answer in answers.values()}
 
 
+@pytest.mark.slow
 def test_full_recompute_is_of_every_layer(answers):
     """Held to full recompute, every stage recomputes all that it has, also where less would fit."""
     stages = answers["recompute=full"].other.stages
@@ -114,6 +118,7 @@ def test_a_worse_plan_is_found_out(document, request_):
         ("num_microbatches=7", "microbatches-make-batch", "must be global_batch (16)"),
         ("vpp=2,pp=1", "interleaving-needs-pipeline", "needs pp above 1"),
         ("vpp=2,pp=2,schedule=1f1b", "schedule-1f1b", "one chunk a rank"),
+        ("vpp=3,pp=2,schedule=zb-v", "schedule-zb-v", "two chunks a rank"),
         ("dp_shard=2,dp_replicate=4,dp=4", "shards-and-replicas-make-dp", "must be dp (4)"),
         ("sequence_parallel=true,tp=1", "sequence-parallel-needs-tp", "needs tp above 1"),
         ("ep=2", "ep-divides-experts", "experts (1)"),
@@ -170,6 +175,7 @@ def test_what_cannot_be_asked_is_refused(text, message):
         parsed(text)
 
 
+@pytest.mark.slow
 def test_every_answer_is_rendered(document, request_, answers):
     """A line that names what was asked and the verdict, and the totals where something is compared."""
     forbidden, over = (why_not(document, text, request_) for text in ("tp=3", "dp=8,zero_stage=0"))

@@ -3,7 +3,7 @@ import pytest
 
 from cost_models import schedules
 from cost_models.schedules import v_half, v_min
-from cost_models.schedules.live import live_chunks, live_history, peak_live, split_history
+from cost_models.schedules.live import live_chunks, live_history, peak_live, split_histories, split_history
 from cost_models.schedules.table import ActionTable, Kind
 from tests.cost_models.schedules.cases import ALL, SHAPES, table_of
 
@@ -128,3 +128,14 @@ def test_rows_are_padded_with_zeros() -> None:
     assert live.tolist() == [[[1, 1]]]
     uneven = live_chunks(schedules.actions("interleaved", 4, 2, 8))
     assert any((rank.sum(axis=1) == 0).any() for rank in uneven)
+
+
+@pytest.mark.parametrize("name", ["zb-h1", "zb-v", "dualpipe-v"])
+def test_split_histories_are_those_of_each_rank(name: str) -> None:
+    """Ranks with fewer actions, where some backwards are not split, are filled up with zeros."""
+    table = schedules.actions(name, 3, 1 if name == "zb-h1" else 2, 8)
+    before, after = split_histories(table)
+    for rank in range(3):
+        for whole, own in zip((before, after), split_history(table, rank), strict=True):
+            assert np.array_equal(whole[rank, : len(own)], own)
+            assert not whole[rank, len(own) :].any()

@@ -8,6 +8,8 @@ import pytest
 from cost_models import schedules
 from cost_models.schedules.errors import IllegalScheduleError
 from cost_models.schedules.live import live_chunks
+from cost_models.schedules.table import Kind
+from tests.cost_models.schedules.cases import SHAPES
 
 
 @pytest.mark.parametrize("name", schedules.NAMES)
@@ -39,6 +41,29 @@ def test_an_unknown_name_is_refused_with_the_known_ones() -> None:
     """The message names what is allowed."""
     with pytest.raises(IllegalScheduleError, match="one of gpipe, 1f1b, interleaved, .*, got 'pipe'"):
         schedules.actions("pipe", 2, 1, 2)
+
+
+@pytest.mark.parametrize("name", [name for name in schedules.NAMES if name != "dualpipe"])
+def test_the_placement_of_a_schedule_is_that_of_its_tables(name: str) -> None:
+    """Whatever the sizes: round the ranks, or down and back, with both ends of the model on rank 0."""
+    for p, v, m in SHAPES[name]:
+        place, table = schedules.placement(name, p, v), schedules.actions(name, p, v, m)
+        assert place is table.placement
+        assert place.rank[-1] == (0 if name in schedules.V_SHAPED else p - 1)
+        assert (place.rank[0], place.chunk[0], place.chunk[-1]) == (0, 0, v - 1)
+
+
+def test_a_v_has_two_chunks() -> None:
+    """Layers go down once and come back once."""
+    with pytest.raises(IllegalScheduleError, match="zb-v has two chunks a rank, got 3"):
+        schedules.placement("zb-v", 4, 3)
+
+
+@pytest.mark.parametrize("name", schedules.NAMES)
+def test_backwards_are_split_where_they_are_said_to_be(name: str) -> None:
+    """A schedule has weight gradients of their own, or it has not."""
+    is_split = [np.any(schedules.actions(name, *shape).kind == Kind.WEIGHT_GRAD) for shape in SHAPES[name]]
+    assert is_split == [name in schedules.SPLIT] * len(is_split)
 
 
 def test_slices_and_groups_are_given_to_the_schedules_that_have_them() -> None:

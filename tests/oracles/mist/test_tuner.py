@@ -46,6 +46,7 @@ def checked(job: Job) -> Tuned:
     return tuned
 
 
+@pytest.mark.slow
 def test_small_job() -> None:
     """GPT 1.3B on 2 L4: the very plan of Mist's tuner, 9.2689 s."""
     tuned = checked(SMALL)

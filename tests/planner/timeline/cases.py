@@ -48,10 +48,13 @@ def split_gradients(**seconds: float) -> Step:
 
 def with_memory(step: Step, **changed: float) -> Timeline:
     """A timeline whose ranks rest at 10 bytes and save 1 byte a chunk; `changed` names other fields of StageMemory."""
-    held = {"resting": 10.0, "buffer": 0.0, "transient": 0.0, "optimizer": 0.0, "waiting": 0.0, **changed}
+    held = dict.fromkeys(("buffer", "transient", "optimizer", "waiting", "split_waiting"), 0.0)
+    held |= {"resting": 10.0, "split": 1.0, **changed}
     columns = {f"{name}_bytes": np.full(step.ranks, amount) for name, amount in held.items()}
     saved = np.ones((step.ranks, step.table.chunks))
-    memory = StageMemory(**columns, saved_bytes=saved, peak_bytes=np.full(step.ranks, 20.0))
+    alive = np.full(step.ranks, step.table.micro_batches * step.table.slices)
+    columns["split_bytes"] = saved * columns["split_bytes"][:, None]
+    memory = StageMemory(**columns, saved_bytes=saved, most_waiting=alive, peak_bytes=np.full(step.ranks, 20.0))
     return Timeline(step, memory_curves(step, memory), memory.peak_bytes, 40.0)
 
 

@@ -1,0 +1,112 @@
+"""What plans must obey: one row a rule, one function of named values that works on arrays and on scalars.
+
+`legal` rules hold for every plan, `express` rules for those that a launcher is to run. The search masks its columns
+with these functions, a check evaluates them on one configuration, and the messages name the nearest legal values.
+There is no second table.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from planner.rules.accelerate import ACCELERATE, ACCELERATE_RULES, AXOLOTL, AXOLOTL_RULES, TRAINER, TRAINER_RULES
+from planner.rules.automodel import AUTOMODEL, AUTOMODEL_RULES
+from planner.rules.choices import RECOMPUTE_MODULES
+from planner.rules.deepspeed import DEEPSPEED, DEEPSPEED_RULES
+from planner.rules.express import CONTEXT_TYPES, RANK_ORDERS, Launcher
+from planner.rules.layout import LAYOUT_RULES
+from planner.rules.maxtext import MAXTEXT, MAXTEXT_RULES
+from planner.rules.megatron import BRIDGE, BRIDGE_RULES, MEGATRON, MEGATRON_RULES
+from planner.rules.nanotron import NANOTRON, NANOTRON_RULES
+from planner.rules.rule import SCOPES, Rule, Scope, Values, nearest_divisors
+from planner.rules.schedules import FLEXIBLE, SCHEDULES
+from planner.rules.torchtitan import TORCHTITAN, TORCHTITAN_RULES
+
+__all__ = [
+    "CONTEXT_TYPES",
+    "FLEXIBLE",
+    "LAUNCHERS",
+    "RANK_ORDERS",
+    "RECOMPUTE_MODULES",
+    "RULES",
+    "SCHEDULES",
+    "SCOPES",
+    "Launcher",
+    "Rule",
+    "Scope",
+    "Values",
+    "expressible",
+    "legal",
+    "nearest_divisors",
+    "refusals",
+    "violations",
+]
+
+LAUNCHERS: tuple[Launcher, ...] = (
+    MEGATRON,
+    BRIDGE,
+    TORCHTITAN,
+    DEEPSPEED,
+    ACCELERATE,
+    TRAINER,
+    AUTOMODEL,
+    NANOTRON,
+    AXOLOTL,
+    MAXTEXT,
+)
+"""The open launchers. Our own runtime executes every plan."""
+
+RULES: tuple[Rule, ...] = (
+    *LAYOUT_RULES,
+    *MEGATRON_RULES,
+    *BRIDGE_RULES,
+    *TORCHTITAN_RULES,
+    *DEEPSPEED_RULES,
+    *ACCELERATE_RULES,
+    *TRAINER_RULES,
+    *AUTOMODEL_RULES,
+    *NANOTRON_RULES,
+    *AXOLOTL_RULES,
+    *MAXTEXT_RULES,
+)
+
+
+def legal(values: Values, *ids: str) -> Any:
+    """Boolean column: true where the rules named by `ids` (all of them when none is named) are obeyed."""
+    return _obeyed(values, _legal_rules(ids))
+
+
+def violations(values: Values, *ids: str) -> list[tuple[str, str]]:
+    """(id, message) of each legal rule that one configuration breaks, of those named by `ids` (all of them if none)."""
+    return _broken(values, _legal_rules(ids))
+
+
+def expressible(values: Values, launcher: str, *scopes: Scope, fields: tuple[str, ...] = ()) -> Any:
+    """Boolean column: true where a launcher can express the values, by its rules of some scopes and fields or all."""
+    rules = _express_rules(launcher, scopes)
+    return _obeyed(values, [rule for rule in rules if not fields or rule.field in fields])
+
+
+def refusals(values: Values, launcher: str, *scopes: Scope) -> list[tuple[str, str]]:
+    """(id, message) of each rule of the launcher, of some scopes (all if none), that one configuration breaks."""
+    return _broken(values, _express_rules(launcher, scopes))
+
+
+def _obeyed(values: Values, rules: list[Rule]) -> Any:
+    result: Any = True
+    for rule in rules:
+        result = np.logical_and(result, rule.holds(values))
+    return result
+
+
+def _broken(values: Values, rules: list[Rule]) -> list[tuple[str, str]]:
+    return [(rule.id, rule.message(values)) for rule in rules if not np.all(rule.holds(values))]
+
+
+def _legal_rules(ids: tuple[str, ...]) -> list[Rule]:
+    return [rule for rule in RULES if rule.kind == "legal" and (not ids or rule.id in ids)]
+
+
+def _express_rules(launcher: str, scopes: tuple[Scope, ...]) -> list[Rule]:
+    own = [rule for rule in RULES if rule.kind == "express" and rule.launcher == launcher]
+    return [rule for rule in own if not scopes or rule.scope in scopes]

@@ -1,0 +1,187 @@
+"""Searches for one launcher: what it cannot express never comes out, and of what it can the fastest does."""
+
+import random
+from dataclasses import replace
+from functools import lru_cache
+from math import inf
+
+import pytest
+
+from planner import search
+from planner.advice import advised
+from planner.document import PlanDocument
+from planner.errors import InfeasibleError
+from planner.fixed import layout_of
+from planner.incumbent import Search
+from planner.launchers import refusals
+from planner.overrides import Overrides
+from planner.predict import CostModel
+from planner.request import TARGETS, PlanRequest, build_request, schedules_of
+from planner.rules import LAUNCHERS, violations
+from planner.space import known_values, sequence_parallel
+from tests.oracles.spaces import EVERY_SECOND_HAS_EXPERTS, EXPERTS, LEADING_DENSE, ODD_HEADS, SLOW_NETWORK, Space
+from tests.oracles.targets import BestExpressible
+
+LONG = ("max_seq_len=131072",)
+SPACES = [
+    Space(2, 3, 4, 0.3),
+    Space(3, 5, 2, 0.2, changes=ODD_HEADS),
+    Space(4, 4, 4, 0.05),
+    Space(4, 6, 2, 0.2, changes=ODD_HEADS + SLOW_NETWORK),
+    Space(4, 6, 4, 0.02, gpus_per_node=1, changes=ODD_HEADS),
+    Space(2, 3, 1, 0.3, seq_len="16k", changes=LONG),
+    Space(4, 2, 1, 0.02, seq_len="32k", changes=LONG + SLOW_NETWORK),
+    Space(4, 2, 4, 0.2, gpus_per_node=4, changes=EXPERTS),
+    Space(3, 5, 3, 0.3, changes=ODD_HEADS + SLOW_NETWORK + LEADING_DENSE),
+    Space(4, 7, 4, 0.1, changes=ODD_HEADS + EVERY_SECOND_HAS_EXPERTS),
+]
+QUICK = 10
+PAIRS = [replace(space, target=launcher.name) for space in SPACES for launcher in LAUNCHERS]
+JOBS, BLOCK, QUICK_JOBS = 1000, 125, 40
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        pytest.param(
+            space, id=f"{space.target}-{space.name}", marks=[] if at % QUICK == at // QUICK else pytest.mark.slow
+        )
+        for at, space in enumerate(PAIRS)
+    ],
+)
+def test_the_fastest_plan_that_a_launcher_can_express_is_found(space: Space) -> None:
+    """As fast as the best of all plans whose stages choose alike and that obey the launcher's rules."""
+    request = space.request()
+    best = search.searched(Search(CostModel(request))).best
+    expected = BestExpressible(request).best_s()
+    assert (best.objective_s if best else inf) == pytest.approx(expected, rel=1e-9)
+
+
+@lru_cache
+def job_on(gpus: int, gpus_per_node: int, slow: bool) -> PlanRequest:
+    """A job on so many GPUs."""
+    network = SLOW_NETWORK if slow else ()
+    return build_request("llama3-8b", gpus, "80GB", gpus_per_node=gpus_per_node, overrides=network)
+
+
+def random_job(seed: int) -> PlanRequest:
+    """A small job of a random launcher; most of them fit, some only on the host, some not at all."""
+    draw = random.Random(seed)
+    heads, kv_heads = draw.choice([(7, 7), (8, 8), (8, 4), (8, 2), (12, 3)])
+    layers = draw.randint(1, 7)
+    kinds = [(), (), (), EXPERTS, LEADING_DENSE, EVERY_SECOND_HAS_EXPERTS]
+    changes = [
+        f"layers={layers}",
+        f"hidden={128 * heads}",
+        f"ffn={draw.choice([1536, 2048])}",
+        f"heads={heads}",
+        f"kv_heads={kv_heads}",
+        f"vocab={draw.choice([4096, 4097, 32000])}",
+        f"tie_embeddings={draw.choice(['true', 'false'])}",
+        *(draw.choice(kinds) if layers > 1 else ()),
+    ]
+    target = draw.choice(LAUNCHERS).name
+    job = job_on(draw.randint(1, 8), draw.choice([1, 2, 4, 8]), draw.random() < 0.5)
+    return job.replaced(
+        model=Overrides.parse([f"model.{change}" for change in changes]).applied(job.model),
+        workload=job.workload.replaced(
+            seq_len=draw.choice([1024, 1024, 2048, 1000, 16384]), global_batch=draw.randint(1, 8)
+        ),
+        target=target,
+        schedules=schedules_of(target),
+        capacity_bytes=10 ** draw.uniform(9.1, 10.5),
+        gap=0.02,
+    )
+
+
+def planned(request: PlanRequest) -> PlanDocument | None:
+    """The plan of a request, None where nothing fits."""
+    try:
+        return search.plan(request)
+    except InfeasibleError:
+        return None
+
+
+def check(seeds: range) -> None:
+    """Plans of random jobs obey the rules of their target and all legal ones; most jobs have a plan."""
+    found = 0
+    for seed in seeds:
+        request = random_job(seed)
+        document = planned(request)
+        if document is not None:
+            found += 1
+            layout = layout_of(document.parallelism)
+            assert violations({**known_values(document), **layout}) == [], seed
+            assert refusals(document, request.target) == (), seed
+            own = document.launchers.get(request.target)
+            assert own is None or own.expressible
+    assert found > 0.6 * len(seeds)
+
+
+def test_a_search_emits_nothing_that_its_target_cannot_express() -> None:
+    """Forty random small jobs of all launchers."""
+    check(range(QUICK_JOBS))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", range(JOBS // BLOCK))
+def test_a_search_emits_nothing_that_its_target_cannot_express_however_often(block: int) -> None:
+    """A thousand random small jobs of all launchers, in blocks that can run side by side."""
+    check(range(QUICK_JOBS + block * BLOCK, QUICK_JOBS + (block + 1) * BLOCK))
+
+
+@pytest.mark.parametrize("target", ["megatron", "deepspeed", "accelerate", "maxtext"])
+def test_offload_of_a_target_is_what_it_can_express(target: str) -> None:
+    """Where nothing fits on the device, states leave it in the launcher's own way, alike on all stages."""
+    request = Space(2, 8, 2, 0.0, target=target).request(0.005)
+    plan = planned(request.replaced(capacity_bytes=0.9 * request.capacity_bytes))
+    assert plan is not None
+    assert all(any(share for _, share in stage.offload) for stage in plan.stages)
+    assert refusals(plan, target) == ()
+
+
+def test_the_recipe_of_the_target_is_the_default() -> None:
+    """By name or alias; a launcher without one has Megatron's, and a recipe that is named holds."""
+    recipes = {target: build_request("llama3-8b", 8, "80GB", target=target) for target in TARGETS}
+    names = {target: request.recipe.name for target, request in recipes.items()}
+    assert names["torchtitan"] == "torchtitan"
+    assert names["bridge"] == "megatron-bridge"
+    assert names["accelerate"] == names["trainer"] == "trainer"
+    assert names["any"] == names["runtime"] == names["axolotl"] == "megatron"
+    assert build_request("llama3-8b", 8, "80GB", target="torchtitan", recipe="megatron").recipe.name == "megatron"
+    assert "Only plans that torchtitan can express are searched." in recipes["torchtitan"].assumptions
+
+
+def test_launchers_without_sequence_parallelism_are_planned_without() -> None:
+    """Whatever the recipe says: TP stays a choice for them."""
+    for target in TARGETS:
+        request = build_request("llama3-8b", 8, "80GB", target=target, recipe="megatron")
+        assert sequence_parallel(request) == (target not in ("deepspeed", "accelerate", "trainer", "axolotl"))
+
+
+def test_advice_has_the_best_step_of_every_launcher() -> None:
+    """None is faster than the plan; those that can express it take its time; each is what its own search finds."""
+    request = Space(4, 6, 2, 0.2, changes=ODD_HEADS + SLOW_NETWORK).request(0.005)
+    document = search.plan(request)
+    told = advised(document, request)
+    step_s = document.predicted.step_time_s
+    for name, answer in told.launchers.items():
+        if answer.expressible:
+            assert answer.best_step_time_s == step_s
+        else:
+            own = planned(request.replaced(target=name, schedules=schedules_of(name)))
+            assert answer.best_step_time_s is None if own is None else True
+            if own is not None and answer.best_step_time_s is not None:
+                assert answer.best_step_time_s == pytest.approx(own.predicted.step_time_s, rel=0.011)
+                assert answer.best_step_time_s >= step_s * (1 - 0.006)
+    assert told.replaced(launchers=document.launchers) == document
+
+
+def test_advice_says_nothing_where_a_launcher_has_no_plan() -> None:
+    """A batch of one on one GPU too small for anything but parts of the optimizer on the host."""
+    request = Space(1, 4, 1, 0.0, changes=("vocab=64000",)).request(0.005)
+    plan = planned(request.replaced(capacity_bytes=0.8 * request.capacity_bytes))
+    assert plan is not None
+    told = advised(plan, request.replaced(capacity_bytes=0.8 * request.capacity_bytes))
+    assert told.launchers["automodel"].best_step_time_s is None
+    assert not told.launchers["automodel"].expressible

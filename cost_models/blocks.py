@@ -204,8 +204,10 @@ def leave_tensor_parallel(name: str, recipe: FrameworkRecipe, width: Expr, modul
 
 def _beside(recipe: FrameworkRecipe, product_s: Expr, collective_s: Expr) -> Expr:
     """What a collective adds to the product that it feeds or follows: all of it, or where the recipe overlaps them, the
-    first of tp pieces and what the product cannot hide of the others (Wang et al. 2023, ASPLOS)."""
+    first of tp pieces and what the product cannot hide of the others (Wang et al. 2023, ASPLOS).
+
+    The product runs in as many pieces, each with a kernel's fixed time, that of a product of nothing."""
     if not recipe.overlap_tensor_parallel:
         return collective_s
-    piece = collective_s / sym.tp
-    return piece + exposed_s(product_s, collective_s - piece)
+    piece, fixed = collective_s / sym.tp, gemm_forward_s(1, 1, 1)
+    return piece + exposed_s(product_s, collective_s - piece) + (sym.tp - 1) * fixed

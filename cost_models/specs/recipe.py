@@ -4,7 +4,16 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from cost_models.specs.base import Flag, Name, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Sources, Spec
+from cost_models.specs.base import (
+    Flag,
+    Name,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    Sources,
+    Spec,
+)
 
 BytesPerValue = Annotated[NonNegativeFloat, Field(le=64)]
 

@@ -21,15 +21,17 @@ from tests.benchmarks.functional_tests import memory_errors
 SCALES = ((8, "1-8 GPUs"), (64, "9-64 GPUs"), (256, "65-256 GPUs"), (10**9, "more GPUs"))
 # What a change may not make worse, by figure; percent, but for the count of wrong verdicts.
 LIMITS = {
-    "step time, mean": 9.6,
-    "step time, median": 6.8,
-    "step time, mean of source means": 10.1,
-    "step time, models with experts, mean": 15.5,
-    "step time, worst source, mean": 19.0,
-    "step time outside the band": 22.0,
-    "ranking, mean regret": 5.0,
+    "step time, mean": 9.2,
+    "step time, median": 6.5,
+    "step time, mean of source means": 9.8,
+    "step time, models with experts, mean": 13.8,
+    "step time, worst source, mean": 18.8,
+    "step time outside the band": 20.5,
+    "ranking, mean regret": 4.9,
     "wrong verdicts on memory": 8.0,
 }
+# Of the rows, one in so many is tried without each column: neighbours are nearly the same run.
+SAMPLED = 4
 # Columns that sources leave out.
 FAULTS = (
     "framework",
@@ -117,7 +119,8 @@ def print_figures(found: dict[str, float]) -> int:
 
 def print_faults(rows: list[dict[str, str]]) -> None:
     """None; how errors grow when a column is left out of every row that has it is printed, by column."""
-    print(f"\n{'without the column':40}{'rows':>6}{'no answer':>10}{'mean %':>8}{'median':>8}{'before':>8}")
+    print(f"\n{'without the column':40}{'rows':>6}{'no answer':>10}{'mean %':>8}{'median':>8}{'before':>8}", flush=True)
+    rows = rows[::SAMPLED]
     before = {one.row["id"]: one.time_error for one in compare(rows, answers(rows))}
     for column in FAULTS:
         having = [row for row in rows if row.get(column) and before.get(row["id"]) is not None]

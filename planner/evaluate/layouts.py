@@ -30,8 +30,8 @@ SCHEDULE_NAMES = {
     "zb-1p": "zb-h1",
     "zb-2p": "zb-h2",
 }
-# Schedules whose chunks lie otherwise, and the known one whose bubble is nearest.
-NEAREST = (("dualpipe", "zb-h2"), ("zb-v", "zb-h2"), ("zbv", "zb-h2"), ("zero", "zb-h1"), ("zb", "zb-h1"))
+# Schedules whose chunks lie otherwise, and the known one that is nearest in bubble and memory.
+NEAREST = (("dualpipe", "zb-h1"), ("zero", "zb-h1"), ("zb", "zb-h1"))
 
 
 def layout_of(

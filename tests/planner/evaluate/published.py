@@ -234,9 +234,9 @@ PUBLISHED: tuple[dict[str, str], ...] = (
     {
         "id": "zero-1",
         "framework": "DeepSpeed ZeRO (2020)",
-        "model": "GPT 100B",
-        "params_b": "100",
-        "n_layers": "125",
+        "model": "GPT 40B",
+        "params_b": "40",
+        "n_layers": "50",
         "hidden": "8192",
         "heads": "64",
         "gpu": "V100 32GB",

@@ -11,7 +11,7 @@ from tests.planner.evaluate.rows import GPT, LLAMA, MIXTRAL
 def test_a_complete_row_assumes_little():
     """Degrees, batch and schedule are those of the row; data-parallel ranks are what is left."""
     run = read_run(LLAMA)
-    assert set(run.layout) == set(LAYOUT_FIELDS) - {"schedule", "group_size"}
+    assert set(run.layout) == set(LAYOUT_FIELDS) - {"schedule"}
     degrees = ("tp", "pp", "dp", "dp_shard", "micro_batch_size", "num_microbatches", "sequence_parallel")
     assert [run.layout[name] for name in degrees] == [2, 4, 8, 8, 1, 16, 1]
     assert run.groups.tolist() == [[8.0]] * 4

@@ -71,7 +71,7 @@ def layout_of(
         "micro_batch_size": micro,
         "num_microbatches": micro_batches,
         "slices": 1,
-        "group_size": pp if schedule == "interleaved" else 0,
+        "group_size": 0,
     }
     return layout, schedule, batch
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sympy import sympify
 
 from cost_models import communication, kernels, overlap, stage, symbols
 from cost_models.lower import Lowered, lower
@@ -171,6 +172,12 @@ def counting_functions() -> dict[str, Callable[..., Any]]:
         "to_host_s": lambda size: size,
         "host_step_s": lambda size: 0.0 * size,
     }
+
+
+def lower_whole(outputs: Mapping[str, Any], bodies: Mapping[str, Callable[..., Any]]) -> Lowered:
+    """`lower` of operators that run on whole sequences: the only slice of one is the sequence."""
+    whole = {symbols.slice_len: symbols.seq_len}
+    return lower({name: sympify(cost).xreplace(whole) for name, cost in outputs.items()}, bodies)
 
 
 def model_columns(model: ModelSpec) -> dict[str, float]:

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 
 from cost_models.blocks import ZERO
 from cost_models.layers import chain, layer
-from cost_models.lower import lower
 from cost_models.specs.layer_pattern import LayerKind
-from tests.cost_models.setting import MODELS, RECIPES, counting_functions, lowered, model_columns
+from tests.cost_models.setting import MODELS, RECIPES, counting_functions, lower_whole, lowered, model_columns
 
 RECIPE = RECIPES["megatron"]
 GRADIENT, WEIGHT = 4, 2  # bytes of a parameter on the wire
@@ -61,7 +60,7 @@ def passes(model_name, group, unit, moe=False):
     collectives = [operator for operator in block if operator.communication == group]
     forward = sum((operator.forward_s for operator in collectives), ZERO)
     backward = sum((operator.input_grad_s for operator in collectives), ZERO)
-    return lower({"forward": forward, "backward": backward}, counting_functions())
+    return lower_whole({"forward": forward, "backward": backward}, counting_functions())
 
 
 def sent(model_name, group, row, unit="layer", moe=False):

@@ -7,8 +7,16 @@ from cost_models import memory
 from cost_models.blocks import ZERO
 from cost_models.columns import evaluate
 from cost_models.layers import layer
-from cost_models.lower import lower
-from tests.cost_models.setting import DENSE, MODELS, RECIPES, counting_functions, functions, lowered, random_columns
+from tests.cost_models.setting import (
+    DENSE,
+    MODELS,
+    RECIPES,
+    counting_functions,
+    functions,
+    lower_whole,
+    lowered,
+    random_columns,
+)
 
 ROWS = 200
 MODEL = DENSE["llama"]
@@ -31,7 +39,7 @@ def exchanged(columns, model=MODEL):
         "forward": sum((operator.forward_s for operator in operators), ZERO),
         "backward": sum((operator.input_grad_s for operator in operators), ZERO),
     }
-    values = evaluate(lower(passes, counting_functions()), columns, ROWS)
+    values = evaluate(lower_whole(passes, counting_functions()), columns, ROWS)
     return values["forward"], values["backward"]
 
 
@@ -105,7 +113,7 @@ def test_the_attention_is_shared_out_evenly():
     }
     core = next(o for o in layer(MODEL, RECIPES["megatron"], MODEL.layer_kinds[0]) if o.name == "core attention")
     whole = columns["micro_batch_size"] * columns["heads"] * columns["seq_len"] ** 2 * columns["head_dim"]
-    values = evaluate(lower({"pairs": core.forward_s}, bound), columns, ROWS)
+    values = evaluate(lower_whole({"pairs": core.forward_s}, bound), columns, ROWS)
     np.testing.assert_allclose(values["pairs"], whole / (columns["tp"] * columns["cp"]))
 
 
@@ -117,7 +125,7 @@ def test_uneven_masks_slow_the_attention():
     ]
     np.testing.assert_array_equal(*times)
     core = next(o for o in layer(MODEL, RECIPES["megatron"], MODEL.layer_kinds[0]) if o.name == "core attention")
-    lone = lower({"s": core.forward_s}, functions(RECIPES["megatron"]))
+    lone = lower_whole({"s": core.forward_s}, functions(RECIPES["megatron"]))
     ratio = evaluate(lone, uneven, ROWS)["s"] / evaluate(lone, even, ROWS)["s"]
     np.testing.assert_allclose(ratio, np.where(even["cp"] > 1, 1.5, 1.0))
 
@@ -130,7 +138,7 @@ def test_a_ring_hides_and_a_gather_waits():
     assert np.all(hidden["layer_context_parallel_s"][split] < 0.5 * waited["layer_context_parallel_s"][split])
     assert not np.any(waited["layer_context_parallel_s"][~split])
     pair, _, _ = sizes(gather)
-    outputs = lower({"bytes": memory.workspace_bytes(MODEL, RECIPES["megatron"])}, {})
+    outputs = lower_whole({"bytes": memory.workspace_bytes(MODEL, RECIPES["megatron"])}, {})
     more, less = (evaluate(outputs, columns, ROWS)["bytes"] for columns in (gather, ring))
     stream = 2 * gather["micro_batch_size"] * gather["seq_len"] / gather["cp"] * gather["hidden"]
     np.testing.assert_allclose(more, np.where(split, np.maximum(less, stream + 2 * pair), less))

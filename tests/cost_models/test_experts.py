@@ -7,11 +7,18 @@ from cost_models import memory, symbols
 from cost_models.blocks import ZERO
 from cost_models.columns import evaluate
 from cost_models.layers import layer
-from cost_models.lower import lower
 from cost_models.specs.catalog import load_model
 from cost_models.specs.layer_pattern import LayerKind
 from cost_models.specs.recipe import FrameworkRecipe
-from tests.cost_models.setting import KINDS, RECIPES, counting_functions, lowered, model_columns, random_columns
+from tests.cost_models.setting import (
+    KINDS,
+    RECIPES,
+    counting_functions,
+    lower_whole,
+    lowered,
+    model_columns,
+    random_columns,
+)
 
 ROWS = 200
 EXPERTS = ("latent", "routed")
@@ -34,7 +41,7 @@ def test_volumes_of_expert_parallelism(name):
     block = layer(KINDS[name], RECIPES["megatron"], LayerKind(0, moe=True))
     travels = [operator for operator in block if operator.communication == "expert_parallel"]
     forward = sum((operator.forward_s for operator in travels), ZERO)
-    passes = lower({"forward": forward, "operators": len(travels)}, counting_functions())
+    passes = lower_whole({"forward": forward, "operators": len(travels)}, counting_functions())
     values = evaluate(passes, columns, ROWS)
     np.testing.assert_allclose(values["forward"], 2 * sent)
     assert values["operators"][0] == 2
@@ -96,7 +103,7 @@ def kept(model, modules=(), **degrees):
     columns = {**model_columns(model), **plain, "seq_len": 4096, **degrees}
     columns |= {f"recompute_{name}": float(name in modules) for name in symbols.RECOMPUTE_FLAGS}
     block = layer(model, RECIPE, LayerKind(0, moe=True))
-    value = lower({"bytes": memory.recomputed_saved_bytes(block)}, {})(columns)["bytes"]
+    value = lower_whole({"bytes": memory.recomputed_saved_bytes(block)}, {})(columns)["bytes"]
     return value * columns["tp"] * columns["cp"] / 4096
 
 

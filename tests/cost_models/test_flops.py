@@ -5,12 +5,11 @@ import pytest
 from cost_models.blocks import ZERO
 from cost_models.flops import model_flops
 from cost_models.layers import chain
-from cost_models.lower import lower
 from cost_models.specs.catalog import load_model, names
 from cost_models.specs.parameters import parameters
 from cost_models.specs.recipe import FrameworkRecipe
 from cost_models.specs.workload import WorkloadSpec
-from tests.cost_models.setting import counting_functions, model_columns
+from tests.cost_models.setting import counting_functions, lower_whole, model_columns
 
 TOTALS = {
     "llama2-7b": 6_738_415_616,
@@ -71,7 +70,7 @@ def counted_flops(model, seq_len):
     alone = dict.fromkeys(("tp", "cp", "cp_heads", "ep", "etp", "micro_batch_size", "expert_imbalance"), 1)
     alone |= {"document_mask_imbalance": 1, "cp_ring": 0, "sequence_parallel": 0}
     columns = model_columns(model) | alone | {"seq_len": seq_len, "padded_vocab": model.vocab}
-    flops = lower(outputs, bound)(columns)
+    flops = lower_whole(outputs, bound)(columns)
     return model.layer_pattern.repeats * flops["layer"] + flops["embedding"] + flops["head"]
 
 

@@ -6,11 +6,10 @@ import pytest
 from cost_models import memory, symbols
 from cost_models.columns import evaluate
 from cost_models.layers import chain, layer
-from cost_models.lower import lower
 from cost_models.specs.catalog import load_model, names
 from cost_models.specs.parameters import parameters
 from cost_models.specs.recipe import FrameworkRecipe
-from tests.cost_models.setting import DENSE, KINDS, MODELS, RECIPES, lowered, model_columns, random_columns
+from tests.cost_models.setting import DENSE, KINDS, MODELS, RECIPES, lower_whole, lowered, model_columns, random_columns
 
 S, B, H, A, T = 2048, 3, 2048, 16, 4
 GPT = MODELS["gpt"].replaced(hidden=H, ffn=4 * H, heads=A, kv_heads=A, head_dim=H // A)
@@ -26,7 +25,7 @@ def saved(model, recipe, *, tp, sequence_parallel, modules=(), seq_len=S, cp=1):
         **{"tp": tp, "cp": cp, "sequence_parallel": sequence_parallel, "seq_len": seq_len, "micro_batch_size": B},
     }
     outputs = {"saved": memory.recomputed_saved_bytes(layer(model, recipe, model.layer_kinds[0]))}
-    return float(lower(outputs, {})(columns)["saved"])
+    return float(lower_whole(outputs, {})(columns)["saved"])
 
 
 @pytest.mark.parametrize(
@@ -142,7 +141,7 @@ def test_operators_own_the_parameters_of_the_model(model):
     outputs = {unit: sum(memory.unit_parameters(operators)) for unit, operators in units.items()}
     outputs["shared"] = memory.shared_parameters(model)
     alone = {"tp": 1, "ep": 1, "etp": 1, "padded_vocab": model.vocab}
-    counted = lower(outputs, {})(model_columns(model) | alone)
+    counted = lower_whole(outputs, {})(model_columns(model) | alone)
     total = model.layer_pattern.repeats * counted["layer"] + counted["embedding"] + counted["head"]
     assert total - counted["shared"] == parameters(model, mtp=True)
 

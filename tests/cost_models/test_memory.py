@@ -6,9 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cost_models.columns import evaluate
-from cost_models.lower import lower
 from cost_models.memory import workspace_bytes
-from tests.cost_models.setting import DENSE, MODELS, RECIPES, lowered, model_columns, random_columns
+from tests.cost_models.setting import DENSE, MODELS, RECIPES, lower_whole, lowered, model_columns, random_columns
 
 STATES = ("weights", "gradients", "master_weights", "moments")
 FLAGS = ("shard_optimizer", "shard_gradients", "shard_weights", "reshard")
@@ -98,7 +97,7 @@ def test_workspace_of_a_plain_layer(tp):
     sizes = {"tp": tp, "cp": 1, "cp_heads": 1, "cp_ring": 0, "sequence_parallel": 0}
     sizes |= {"seq_len": 2048, "micro_batch_size": 2}
     outputs = {"bytes": workspace_bytes(model, RECIPES["megatron"])}
-    value = lower(outputs, {})(model_columns(model) | sizes)["bytes"]
+    value = lower_whole(outputs, {})(model_columns(model) | sizes)["bytes"]
     u = 2 * 2048 * 2 * model.hidden
     assert value == pytest.approx(2 * u + 4 * u / tp)
 
@@ -111,7 +110,7 @@ def test_workspace_of_each_step_of_the_backward():
 
     def workspace(model, recipe_name, tp):
         outputs = {"bytes": workspace_bytes(model, RECIPES[recipe_name])}
-        return float(lower(outputs, {})(model_columns(model) | sizes | {"tp": tp})["bytes"])
+        return float(lower_whole(outputs, {})(model_columns(model) | sizes | {"tp": tp})["bytes"])
 
     h, f = llama.hidden, llama.ffn
     assert workspace(llama, "megatron", 8) == pytest.approx(2 * tokens * (h / 8 + 2 * h))

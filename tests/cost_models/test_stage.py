@@ -12,6 +12,7 @@ from cost_models import symbols
 from cost_models.columns import evaluate
 from cost_models.lower import lower
 from cost_models.memory import CAUSES
+from cost_models.slicing import pipeline_exchange_costs
 from cost_models.stage import exchange_costs, micro_batch_costs, stage_costs
 from cost_models.vocabulary import COMMUNICATIONS
 from tests.cost_models.by_hand import ByHand
@@ -241,9 +242,10 @@ def test_parts_are_symbols_of_the_stage_expression():
     """Every output of the dear expressions is declared once as a symbol, and every symbol of an expression is known."""
     for model in MODELS.values():
         recipe = RECIPES["megatron"]
-        dear = micro_batch_costs(model, recipe) | exchange_costs(model, recipe)
+        dear = micro_batch_costs(model, recipe, sliced=True) | exchange_costs(model, recipe)
+        dear |= pipeline_exchange_costs(model, recipe)
         assert set(dear) == set(symbols.PARTS)
-        whole = stage_costs(model, recipe, 0)
+        whole = stage_costs(model, recipe, 0, sliced=True)
         expressions = [value for value in (*dear.values(), *whole.values()) if hasattr(value, "free_symbols")]
         used = {symbol.name for value in expressions for symbol in value.free_symbols}
         assert used <= set(symbols.MEANINGS)

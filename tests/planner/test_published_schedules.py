@@ -84,8 +84,8 @@ def paper(size: str, micro_batches: int) -> dict[str, tuple[float, float]]:
 
 def costs(request: Any, layout: dict[str, int], schedule: str, held: list[int]) -> tuple[float, float]:
     """Step seconds and allocated bytes of the fullest rank."""
-    ones = ("tp", "cp", "cp_heads", "ep", "etp", "dp", "dp_shard", "dp_replicate")
-    none = dict.fromkeys(("sequence_parallel", "cp_ring", "rank_order"), 0)
+    ones = ("tp", "cp", "cp_heads", "ep", "etp", "dp", "dp_shard", "dp_replicate", "slices")
+    none = dict.fromkeys(("sequence_parallel", "cp_ring", "rank_order", "group_size"), 0)
     fields = {**dict.fromkeys(ones, 1), **none, **layout, "schedule": SCHEDULES.index(schedule)}
     stages = [FixedStage(layers, zero=int(fields["dp"] > 1)) for layers in held]
     candidate = fixed_candidate(CostModel(request), fields, stages)

@@ -137,10 +137,11 @@ def _try_values(rows: list[dict[str, Any]], found: list[Answer], column: str) ->
 
 
 def _preference(answer: Answer) -> tuple[bool, float]:
-    """What may fit first, then what is faster; of what cannot, what needs less."""
+    """What may fit first, then what takes less for a token; of what cannot, what needs less."""
+    assert answer.run is not None
     assert answer.costs is not None
     misfit = _misfits(answer)
-    return misfit, answer.costs.device_bytes if misfit else answer.costs.step_time_s
+    return misfit, answer.costs.device_bytes if misfit else answer.costs.step_time_s / answer.run.workload.tokens
 
 
 def _misfits(answer: Answer) -> bool:

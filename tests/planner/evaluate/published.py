@@ -162,7 +162,7 @@ PUBLISHED: tuple[dict[str, str], ...] = (
         "gpu": "RTX 4090",
         "n_gpus": "8",
         "seq_len": "2048",
-        "micro_batch": "1",
+        "micro_batch": "4",
         "zero_or_fsdp": "zero-3",
         "precision": "bf16",
         "recompute": "gradient checkpointing",

@@ -50,6 +50,7 @@ def listed(search: Search, meshes: space.Columns) -> LayoutCosts:
     layouts = space.layouts(model.request, meshes)
     search.seen(len(layouts["pp"]))
     least_s = bounds.span_bounds(model, layouts, unit_seconds(model.micro_batch(layouts)))
+    least_s = least_s * model.relief(layouts["world"])
     costs = LayoutCosts.of(model, take(layouts, least_s < search.cutoff_s)).best_context_forms()
     search.drop("bound", len(least_s) - len(costs), search.cutoff_s)
     return costs

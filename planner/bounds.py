@@ -69,7 +69,8 @@ def mesh_bounds(model: CostModel, mesh: Columns) -> Array:
     """
     pairs, which = np.unique(np.column_stack([mesh["tp"], mesh["cp"]]), axis=0, return_inverse=True)
     work = model.request.workload.global_batch * _least_per_sequence_s(model, pairs)[which.reshape(-1)]
-    return np.asarray(work / (mesh["dp"] * mesh["pp"]))
+    ranks = mesh["dp"] * mesh["pp"]
+    return np.asarray(work / ranks * model.relief(ranks * mesh["tp"] * mesh["cp"]))
 
 
 def _least_per_sequence_s(model: CostModel, pairs: NDArray[np.int64]) -> Array:

@@ -38,12 +38,14 @@ class LayoutCosts:
     """float[distinct] by name; empty where the cost model knows no slices."""
     pipeline_exchange_row: NDArray[np.int64]
     """int[layouts]: the row of `pipeline_exchange` that a layout is."""
+    relief: Array
+    """float[layouts]: what the seconds of `micro_batch` shrink to where nodes are left idle, see `CostModel.relief`."""
 
     @classmethod
     def of(cls, model: CostModel, layouts: Mapping[str, NDArray[Any]]) -> Self:
         """The costs of some layouts."""
         exchanges = (*model.exchange_table(layouts), *model.pipeline_exchange_table(layouts))
-        return cls(layouts, *model.micro_batch_table(layouts), *exchanges)
+        return cls(layouts, *model.micro_batch_table(layouts), *exchanges, model.relief(layouts["world"]))
 
     def __len__(self) -> int:
         return len(self.layouts["pp"])
@@ -56,6 +58,7 @@ class LayoutCosts:
             micro_batch_row=self.micro_batch_row[rows],
             exchange_row=self.exchange_row[rows],
             pipeline_exchange_row=self.pipeline_exchange_row[rows],
+            relief=self.relief[rows],
         )
 
     def with_columns(self, **columns: NDArray[Any]) -> "LayoutCosts":
@@ -92,7 +95,7 @@ class LayoutCosts:
     def unit_s(self) -> dict[str, Array]:
         """Least seconds of one micro-batch in a layer, the embedding and the head: forward, backward, no recompute."""
         distinct = unit_seconds({name: column[:, 0] for name, column in self.micro_batch.items()})
-        return {unit: seconds[self.micro_batch_row] for unit, seconds in distinct.items()}
+        return {unit: seconds[self.micro_batch_row] * self.relief for unit, seconds in distinct.items()}
 
     @cached_property
     def communicators(self) -> NDArray[Any]:
@@ -103,12 +106,15 @@ class LayoutCosts:
         """The columns that a stage expression reads, for rows that name a layout, a ZeRO mode and a recompute set."""
         layout, recompute = rows["layout"], rows["recompute"]
         micro_batch, exchange = self.micro_batch_row[layout], self.exchange_row[layout]
+        relieved = bool(np.any(self.relief < 1.0))
         columns: dict[str, NDArray[Any]] = {}
         for name in inputs:
             if name in rows:
                 columns[name] = rows[name]
             elif name in self.micro_batch:
                 columns[name] = self.micro_batch[name][micro_batch, recompute]
+                if relieved and name.endswith("_s"):
+                    columns[name] = columns[name] * self.relief[layout]
             elif name in self.exchange:
                 columns[name] = self.exchange[name][exchange]
             elif name in self.pipeline_exchange:

@@ -135,6 +135,16 @@ class CostModel:
         exchanges = communication.bind(cluster, request.profile, request.recipe.expert_dispatcher)
         return {**compute, **exchanges, **overlap.bind(request.profile)}
 
+    def relief(self, world: NDArray[Any]) -> Array:
+        """Seconds of a pass on `world` ranks over those on all of the cluster, which the operators are bound to.
+
+        Fewer nodes wait for a slower one among them: a layout that leaves nodes idle is not held up by these.
+        """
+        cluster, profile = self.request.cluster, self.request.profile
+        nodes = np.minimum(-(-np.asarray(world) // cluster.gpus_per_node), cluster.nodes)
+        paces = {count: profile.sustained_on(count) for count in np.unique(nodes).tolist()}
+        return np.array([profile.sustained_on(cluster.nodes) / paces[count] for count in nodes.tolist()])
+
     @cached_property
     def measured_functions(self) -> Mapping[str, Any]:
         """The same bodies, of which only the seconds count that rest on measurements; what overlaps counts as none."""

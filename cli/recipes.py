@@ -27,5 +27,5 @@ def _mark(flag: bool) -> str:
 
 def _overlaps(recipe: FrameworkRecipe) -> list[str]:
     """What runs beside compute, by the group whose collective it is."""
-    flags = {"gradients": recipe.overlap_gradient_reduce, "parameters": recipe.overlap_parameter_gather}
+    flags = {"grads": recipe.overlap_gradient_reduce, "params": recipe.overlap_parameter_gather}
     return [name for name, overlaps in flags.items() if overlaps]

@@ -109,42 +109,45 @@ def test_states_are_told_in_the_words_of_the_field(explanation):
     causes = {cause.name: cause for cause in explanation.stages[0].memory.causes}
     assert causes["weights"].expression == "2 B * (embedding_parameters + layers * layer_parameters)"
     assert causes["moments"].expression == "8 B * (embedding_parameters + layers * layer_parameters) / dp_shard"
-    assert causes["weights"].numbers == "2 B * (2.632e8 + 20 * 2.139e8)"
+    assert causes["weights"].numbers == "2 B * (5.253e8 + 19 * 4.278e8)"
     assert "has_embedding" not in causes["weights"].expression
     assert causes["context"] == Formula("context", "614.4 MiB", "", causes["context"].value, "bytes")
 
 
 def test_products_have_their_shapes_and_flops(explanation, document):
     """GEMMs of a layer: three passes of two FLOPs a parameter and token, at a share of the peak that can be."""
-    model, tp, tokens = document.model, document.parallelism.tp, document.workload.seq_len
+    model, tp = document.model, document.parallelism.tp
+    tokens = document.workload.seq_len // document.parallelism.cp
     attention = 2 * model.hidden * (model.heads + model.kv_heads) * model.head_dim
     matrices = (attention + 3 * model.hidden * model.ffn) / tp
     products = [each for each in explanation.operators["layer"] if each.kind == "gemm"]
     assert sum(each.flops for each in products) == pytest.approx(3 * 2 * tokens * matrices)
     assert all(0.1 < each.peak_share < 1 for each in products)
     up = next(each for each in products if each.name == "MLP up")
-    assert [call.sizes for call in up.calls][0] == f"8,192 x {2 * model.ffn // tp:,} x 8,192"
+    assert [call.sizes for call in up.calls][0] == f"{tokens:,} x {2 * model.ffn // tp:,} x 8,192"
 
 
-def test_collectives_add_what_they_expose(explanation):
+def test_collectives_add_what_they_expose(explanation, document):
     """What the calls of a collective expose are the operator's seconds; those beside a product hide a part."""
-    collectives = [each for each in explanation.operators["layer"] if each.communication and each.total_s]
+    layer = explanation.operators["layer"]
+    collectives = [each for each in layer if each.communication == "tensor_parallel" and each.total_s]
     assert len(collectives) == 4
     for each in collectives:
         assert sum(call.exposed_s for call in each.calls) == pytest.approx(each.total_s / each.alike)
-        assert {(call.ranks, call.tier) for call in each.calls} == {(4, "nvlink")}
+        assert {(call.ranks, call.tier) for call in each.calls} == {(document.parallelism.tp, "nvlink")}
     hidden = [call for each in collectives for call in each.calls if call.hidden]
     assert hidden
     assert all(0 < call.exposed_s < call.seconds for call in hidden)
 
 
 def test_states_go_round_their_shard_group(explanation, document):
-    """Gradients of a layer: four bytes a parameter over the shard group, through the network."""
+    """Gradients of a layer: four bytes a parameter over the ranks of dp_shard and cp, through the network."""
     stage = explanation.stages[0]
     parameters = next(part.value for part in stage.parts if part.name == "layer_parameters")
     reduce = next(call for call in stage.time.exchanges if call.of_pass == "layer gradients")
     assert reduce.moved_bytes == pytest.approx(document.recipe.gradient_reduce_bytes * parameters)
-    assert (reduce.ranks, reduce.stride) == (document.parallelism.dp_shard, document.parallelism.tp)
+    layout = document.parallelism
+    assert (reduce.ranks, reduce.stride) == (layout.dp_shard * layout.cp, layout.tp)
     assert reduce.exposed_s is None
 
 

@@ -207,6 +207,7 @@ def stage_bytes(
     activations = (1 - away["activations"]) * saved
     buffers = PIPELINE_BUFFERS * part["boundary_bytes"] * sym.pipelined
     buffers += sym.kv_gradient_layers * part["layer_kv_bytes"] if sliced else ZERO
+    buffers += _accumulated_bytes(dense, expert, recipe)
     staged = _offload_buffers(recipe, away)
     libraries = recipe.library_bytes + recipe.placeholder_gradient_bytes * part["largest_matrix"]
     workspace, loss = _backward_bytes(recipe), sym.has_head * part["logits_bytes"]
@@ -310,6 +311,17 @@ def _backward_bytes(recipe: FrameworkRecipe) -> Expr:
     restored = at_least(sym.recompute_layers, 1) * sym.PARTS["layer_restored_bytes"]
     unsharded = (1 - sym.shard_weights) * _largest_chunk() + sym.shard_weights * _largest_unit()
     return sym.PARTS["layer_workspace_bytes"] + restored + recipe.gradient_bytes * sym.shard_gradients * unsharded
+
+
+def _accumulated_bytes(dense: Expr, expert: Expr, recipe: FrameworkRecipe) -> Expr:
+    """Whole gradients of a stage that keeps its weights gathered, beyond the shard that comes of them.
+
+    FSDP2 under a pipeline neither frees weights nor reduces gradients before the last micro-batch.
+    """
+    if recipe.reshards_in_pipeline:
+        return ZERO
+    beyond = dense + expert - owned_parameters(dense, expert, sym.shard_gradients)
+    return recipe.gradient_bytes * sym.shard_weights * (1 - sym.reshard) * sym.pipelined * beyond
 
 
 def _largest_chunk() -> Expr:

@@ -12,14 +12,17 @@ from planner.document import verdict_of
 from planner.errors import RequestError
 from planner.evaluate.errors import RunError, UnsupportedRunError
 from planner.evaluate.predictions import RunCosts, costs_of
-from planner.evaluate.recompute import FULL, read_recompute
+from planner.evaluate.recompute import FULL, Recompute, read_recompute
 from planner.evaluate.runs import Run, read_run
 from planner.evaluate.trials import TRIED, values_to_try
+from planner.fixed import zero_mode
 from planner.options import MARGIN
 
 __all__ = ["COLUMNS", "Answer", "answers", "read_rows", "write_answers"]
 
 GIB = 2.0**30
+# ZeRO stages, tried in turn where a run says nothing of sharding and would not fit with what is usual.
+STAGES_THAT_SHARD_MORE = (2, 3)
 # Of the layers, tried in turn where a run says nothing of recompute and would not fit without.
 RECOMPUTED_SHARES = (0.25, 0.5, 0.75, 1.0)
 # A value that is tried may need this much of the memory by prediction.
@@ -60,11 +63,16 @@ class Answer:
 
     @property
     def fits(self) -> str:
-        """yes, borderline or no: the fullest GPU's bytes, as the device counts them, against its usable memory."""
+        """yes, borderline or no: the fullest GPU's bytes, as the device counts them, against its usable memory.
+
+        A run that is short of memory still has what lies fragmented: the allocator frees it before it gives up.
+        """
         if self.run is None or self.costs is None:
             return ""
         device = self.costs.device_bytes
-        return verdict_of(device * (1 - MARGIN), device * (1 + MARGIN), self.run.cluster.gpu.usable_memory_bytes)
+        fragments = self.costs.reserved_bytes - self.costs.allocated_bytes
+        low, high = (device - fragments) * (1 - MARGIN), device * (1 + MARGIN)
+        return verdict_of(low, high, self.run.cluster.gpu.usable_memory_bytes)
 
     @property
     def unsure(self) -> bool:
@@ -99,7 +107,7 @@ def answers(rows: Sequence[Mapping[str, Any]]) -> list[Answer]:
     found = _answered([(_id(row, index), row) for index, row in enumerate(filled)])
     for column in TRIED:
         _try_values(filled, found, column)
-    return _with_recompute(found)
+    return _with_sharding(_with_recompute(found))
 
 
 def _answered(rows: Sequence[tuple[str, Mapping[str, Any]]]) -> list[Answer]:
@@ -169,6 +177,38 @@ def _with_recompute(found: list[Answer]) -> list[Answer]:
         for (index, run), costs in zip(runs.items(), costs_of(list(runs.values())), strict=True):
             found[index] = _answer(found[index].id, run, costs)
     return found
+
+
+def _with_sharding(found: list[Answer]) -> list[Answer]:
+    """The answers; runs that do not fit and say nothing of sharding shard gradients, or else weights too."""
+    for stage in STAGES_THAT_SHARD_MORE:
+        short = [
+            index
+            for index, answer in enumerate(found)
+            if answer.run is not None and answer.fits == "no" and _says_no_sharding(answer.run)
+        ]
+        runs = [_sharded(found[index].run, stage) for index in short]
+        tried = [
+            _answer(found[index].id, run, costs) for index, run, costs in zip(short, runs, costs_of(runs), strict=True)
+        ]
+        for index, answer in zip(short, _with_recompute(tried), strict=True):
+            found[index] = answer
+    return found
+
+
+def _says_no_sharding(run: Run) -> bool:
+    """Whether sharding is open and the degrees are not: where they are too, it is they that do not fit."""
+    open_columns = {text.split("=")[0] for text in run.assumed}
+    return "zero_or_fsdp" in open_columns and not open_columns & {"tp", "pp"}
+
+
+def _sharded(run: Run | None, stage: int) -> Run:
+    """The run at a ZeRO stage; what it recomputes is open again where the row does not say."""
+    assert run is not None
+    told = f"zero_or_fsdp={stage} (assumed: the least that fits)"
+    kept = tuple(text for text in run.assumed if not text.startswith("zero_or_fsdp="))
+    recompute = run.recompute if run.recompute_given else Recompute()
+    return replace(run, zero=zero_mode(stage, stage == 3), recompute=recompute, assumed=(*kept, told))
 
 
 def _read(name: str, row: Mapping[str, Any]) -> Run | Answer:

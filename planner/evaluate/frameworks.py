@@ -78,6 +78,9 @@ FRAMEWORKS: tuple[tuple[str, str], ...] = (
 )
 # Where no phrase is known: by how the states are sharded.
 BY_SHARDING: dict[Sharding, str] = {"zero2": "deepspeed", "fsdp": "trainer", "grad_op": "trainer", "hsdp": "trainer"}
+# What DTensor's loss on logits sharded by tensor parallelism holds at most in its backward, bytes per logit: the fp32
+# log-probabilities, a dense gradient of the loss, the sum of it with the probabilities, and the product passed on.
+SHARDED_LOSS_BYTES = 16
 # No flash attention was written for these.
 WITHOUT_FLASH = ("v100", "p100")
 YEAR = re.compile(r"(20\d\d)")
@@ -156,6 +159,8 @@ def _changed(cells: Cells, recipe: FrameworkRecipe) -> FrameworkRecipe:
         changes["cuda_graphs"] = True
     if cells.says("tp-comm-overlap on", "tp_comm_overlap", "async tp", "asynctp"):
         changes["overlap_tensor_parallel"] = True
+    if recipe.name.startswith("torchtitan") and (cells.whole("tp") or 1) > 1:
+        changes["loss_bytes_per_logit"] = SHARDED_LOSS_BYTES
     if cells.says("chunked ce", "chunked loss"):
         changes["loss_bytes_per_logit"] = 0
     return recipe.replaced(**changes) if changes else recipe

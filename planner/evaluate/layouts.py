@@ -92,7 +92,8 @@ def _batch(cells: Cells, recipe: FrameworkRecipe, dp: int, pp: int) -> tuple[int
     """Sequences of a micro-batch and of a step. Raises InvalidRunError."""
     micro, batch = cells.whole("micro_batch"), cells.whole("global_batch_seqs")
     if micro is None:
-        micro = cells.assume("micro_batch", _micro_batch(cells, pp))
+        part = _part_of_local_batch(cells, pp)
+        micro = cells.assume("micro_batch", part, "a part for every stage") if part else cells.assume("micro_batch", 1)
     if batch is None:
         alone = 1 if recipe.zero_stage == 3 else ACCUMULATED
         batch = cells.assume("global_batch_seqs", dp * micro * (4 * pp if pp > 1 else alone))
@@ -105,10 +106,13 @@ def _batch(cells: Cells, recipe: FrameworkRecipe, dp: int, pp: int) -> tuple[int
     return int(micro), int(batch)
 
 
-def _micro_batch(cells: Cells, pp: int) -> int:
-    """Sequences of a micro-batch where only the local batch is noted: with a pipeline, one part for every stage."""
+def _part_of_local_batch(cells: Cells, pp: int) -> int:
+    """Sequences of a micro-batch where only the local batch is noted, 0 where nothing is.
+
+    PyTorch's pipelines cut it into one part for every stage unless they are told otherwise.
+    """
     local = re.search(r"local batch (\d+)", cells.row.get("notes", ""))
-    return max(1, int(local[1]) // pp) if local else 1
+    return max(1, int(local[1]) // pp) if local else 0
 
 
 def _state_bytes(model: ModelSpec, recipe: FrameworkRecipe) -> float:

@@ -27,6 +27,10 @@ SIZES = {
     "vocab": "vocab",
 }
 DEFAULT_VOCAB = 51_200
+# Vocabularies of decoders with a table of their own, in ascending order: SentencePiece's, GPT-2's, GPT-2's padded.
+USUAL_VOCABS = (32_000, 50_257, DEFAULT_VOCAB)
+# Parameters of a decoder layer over its width squared: a vocabulary of so many widths costs a layer.
+LAYER_OVER_HIDDEN = 12
 # Parameters in a name, and experts, whose number times size says nothing.
 PARAMETERS = re.compile(r"(?<![\d.a-z])(\d+(?:\.\d+)?)\s*([bmt])(?![a-z0-9])", re.IGNORECASE)
 EXPERTS = re.compile(r"\d+\s*x\s*\d|-a\d+|\d+e\b|moe", re.IGNORECASE)
@@ -211,7 +215,7 @@ def _from_sizes(cells: Cells, name: str, seq_len: int | None) -> ModelSpec:
         "heads": heads,
         "kv_heads": cells.whole("kv_heads") or heads,
         "head_dim": hidden // heads,
-        "vocab": cells.whole("vocab") or cells.assume("vocab", _vocab(cells, family)),
+        "vocab": cells.whole("vocab") or DEFAULT_VOCAB,
         "max_seq_len": max(seq_len or 0, DEFAULT_CONTEXT),
         "layers": cells.whole("n_layers") or 1,
         **family,
@@ -223,7 +227,10 @@ def _from_sizes(cells: Cells, name: str, seq_len: int | None) -> ModelSpec:
         top_k = cells.whole("topk") or cells.assume("topk", min(2, experts))
         fields["moe"] = MoeSpec(experts=experts, top_k=top_k, expert_ffn=ffn)
     model = _with_layers(cells, ModelSpec.model_validate(fields))
-    return _with_parameters(cells, model, gates=(model.gated_mlp,) if family else (False, True))
+    gates = (model.gated_mlp,) if family else (False, True)
+    if cells.whole("vocab") is None:
+        model = model.replaced(vocab=cells.assume("vocab", _vocab(cells, model, gates)))
+    return _with_parameters(cells, model, gates)
 
 
 def _usual_hidden(cells: Cells, name: str) -> int:
@@ -236,10 +243,30 @@ def _usual_hidden(cells: Cells, name: str) -> int:
     return int(cells.assume("hidden", hidden, f"usual for {billions:g}e9 parameters"))
 
 
-def _vocab(cells: Cells, family: dict[str, object]) -> int:
-    """ "vocab about 250k" in the notes, else the usual vocabulary of a GPT."""
+def _vocab(cells: Cells, model: ModelSpec, gates: tuple[bool, ...]) -> int:
+    """ "vocab about 250k" in the notes, else a usual vocabulary: that of a GPT unless the printed parameters differ.
+
+    Whoever leaves both ends of a pipeline a layer short takes the head for a layer: then of the vocabularies that agree
+    with the printed parameters it is the one whose head costs most nearly as much.
+    """
     about = re.search(r"vocab (?:about )?(\d+)k", cells.row.get("notes", ""))
-    return int(about[1]) * 1000 if about else DEFAULT_VOCAB
+    if about:
+        return int(about[1]) * 1000
+    printed = cells.row.get("params_b", "")
+    if model.moe or not re.fullmatch(r"\d+\.\d+", printed) or not cells.text("n_layers"):
+        return DEFAULT_VOCAB
+    agreeing = [vocab for vocab in USUAL_VOCABS if _rounds_to(model.replaced(vocab=vocab), printed, gates)]
+    pp = cells.whole("pp") or 1
+    if agreeing and model.layers % pp and (model.layers + 2) % pp == 0:
+        return min(agreeing, key=lambda vocab: abs(vocab - LAYER_OVER_HIDDEN * model.hidden))
+    return agreeing[0] if agreeing and DEFAULT_VOCAB not in agreeing else DEFAULT_VOCAB
+
+
+def _rounds_to(model: ModelSpec, printed: str, gates: tuple[bool, ...]) -> bool:
+    """Whether the model, gated or not, with tied embeddings, has the printed parameters (1e9) to their last digit."""
+    digits = len(printed.partition(".")[2])
+    counts = (parameters(model.replaced(gated_mlp=gated, tie_embeddings=True)) / 1e9 for gated in gates)
+    return any(round(count, digits) == round(float(printed), digits) for count in counts)
 
 
 def _with_layers(cells: Cells, model: ModelSpec) -> ModelSpec:

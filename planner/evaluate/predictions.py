@@ -13,7 +13,8 @@ from cost_models import schedules
 from cost_models.communication import hop_seconds
 from cost_models.lowered_costs import structure
 from cost_models.schedules.live import split_histories
-from cost_models.schedules.simulate import simulate
+from cost_models.schedules.simulate import action_times, simulate
+from cost_models.schedules.table import ActionTable
 from cost_models.schedules.times import StageTimes
 from planner.evaluate.runs import Run
 from planner.layout_costs import WAITING, LayoutCosts
@@ -25,6 +26,8 @@ from planner.space import SCHEDULES, with_strides
 __all__ = ["RunCosts", "costs_of"]
 
 Array = NDArray[np.float64]
+# Schedules whose ranks begin the next step one after the other: Qi et al. 2024 validate the optimizer step afterwards.
+UNSYNCHRONIZED = ("zb-h2",)
 # Rounds of as many micro-batches as ranks after which a schedule repeats itself.
 LONG = 16
 Rows = dict[str, NDArray[Any]]
@@ -120,13 +123,21 @@ def _span_s(run: Run, times: StageTimes) -> float:
     pp, vpp, micro_batches = (run.layout[name] for name in ("pp", "vpp", "num_microbatches"))
 
     def span_s(count: int) -> float:
-        return float(simulate(schedules.actions(run.schedule, pp, vpp, count), times).span_s)
+        table = schedules.actions(run.schedule, pp, vpp, count)
+        return _period_s(table, times) if run.schedule in UNSYNCHRONIZED else float(simulate(table, times).span_s)
 
     if micro_batches <= LONG * pp:
         return span_s(micro_batches)
     shorter = (LONG - 1) * pp + micro_batches % pp
     before, after = span_s(shorter - pp), span_s(shorter)
     return after + (micro_batches - shorter) // pp * (after - before)
+
+
+def _period_s(table: ActionTable, times: StageTimes) -> float:
+    """Seconds from step to step where no rank waits for the others between: those of the rank that is busy longest."""
+    starts, _ = action_times(table, times)
+    begun = starts[table.rank_start[: table.ranks]] - times.first_s
+    return float((simulate(table, times).rank_end_s - begun).max())
 
 
 @lru_cache(maxsize=4096)

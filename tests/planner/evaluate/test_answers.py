@@ -42,6 +42,15 @@ def test_recompute_is_assumed_only_where_it_is_needed():
     assert large.fits != "no"
 
 
+def test_sharding_is_assumed_as_far_as_it_is_needed():
+    """A run that says nothing of sharding and does not fit as usual shards more; one that says so does not."""
+    row = {**LLAMA, "model": "LLAMA3-70B", "tp": "1", "pp": "1", "recompute": "full", "zero_or_fsdp": ""}
+    open_answer, said = answers([row, {**row, "zero_or_fsdp": "1"}])
+    assert "zero_or_fsdp=3 (assumed: the least that fits)" in open_answer.message
+    assert open_answer.fits == "yes"
+    assert said.fits == "no"
+
+
 @settings(max_examples=150, deadline=None)
 @given(
     st.dictionaries(

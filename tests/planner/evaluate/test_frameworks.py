@@ -51,3 +51,10 @@ def test_an_unknown_recipe_is_invalid():
     """A recipe that the catalog lacks names what there is."""
     with pytest.raises(InvalidRunError, match="unknown framework"):
         recipe_of(Cells({"recipe": "none such"}))
+
+
+def test_a_sharded_loss_holds_more_of_each_logit():
+    """torchtitan's loss on logits sharded by tensor parallelism holds 16 bytes of each, without it 12."""
+    row = {"framework": "torchtitan 2024-12", "notes": "torch.compile"}
+    assert recipe_of(Cells(row)).loss_bytes_per_logit == 12
+    assert recipe_of(Cells({**row, "tp": "8"})).loss_bytes_per_logit == 16

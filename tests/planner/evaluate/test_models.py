@@ -63,3 +63,18 @@ def test_contradicting_sizes_are_invalid():
         model_of(Cells({"model": "x", "hidden": "100", "heads": "3", "n_layers": "2"}), 2048)
     with pytest.raises(InvalidRunError, match="n_experts"):
         model_of(Cells({"model": "llama3-8b", "n_experts": "8"}), 2048)
+
+
+@pytest.mark.parametrize(
+    ("pp", "hidden", "billions", "vocab"),
+    [("8", "4096", "6.2", 32_000), ("8", "2304", "1.5", 32_000), ("1", "2304", "1.5", 51_200)],
+)
+def test_vocabularies_agree_with_printed_parameters(pp, hidden, billions, vocab):
+    """An open vocabulary is one that the count allows; with ends a layer short its head costs about a layer."""
+    sizes = {
+        "hidden": hidden,
+        "ffn": str(4 * int(hidden)),
+        "heads": "32",
+        "n_layers": {"4096": "30", "2304": "22"}[hidden],
+    }
+    assert model_of(Cells({"model": "GPT", "params_b": billions, "pp": pp, **sizes}), 1024).vocab == vocab

@@ -76,3 +76,24 @@ def test_groups_may_be_split():
     whole, split = (costs_of([read_run({**row, "stage_layers": text})])[0] for text in ("12,12", "11,13"))
     assert np.isfinite(split.step_time_s)
     assert split.step_time_s != whole.step_time_s
+
+
+def test_ranks_that_do_not_wait_begin_steps_one_after_the_other():
+    """ZB-H2 takes less than from its first to its last action: a step ends when its busiest rank may begin another."""
+    row = {**LLAMA, "schedule": "zb-2p"}
+    unsynchronized = costs_of([read_run(row)])[0].step_time_s
+    synchronized, _ = (costs_of([read_run({**LLAMA, "schedule": name})])[0].step_time_s for name in ("zb-1p", "1f1b"))
+    assert unsynchronized < synchronized
+
+
+def test_gathered_pipelines_accumulate_whole_gradients():
+    """Where weights stay gathered in a pipeline a stage holds its gradients whole, beyond its shard of them."""
+    run = read_run({**LLAMA, "framework": "torchtitan", "zero_or_fsdp": "3"})
+    resharding = replace(run, recipe=run.recipe.replaced(reshards_in_pipeline=True))
+    kept, freed = (one.stages for one in costs_of([run, resharding]))
+    beyond = kept["buffer_bytes"] - freed["buffer_bytes"]
+    assert run.layout["dp_shard"] == 8
+    # Gathered bf16 weights are all that a stage holds, at two bytes a parameter.
+    assert kept["gathered_parameters"] * 2 * (1 - 1 / 8) == pytest.approx(beyond)
+    alone = {**LLAMA, "framework": "torchtitan", "zero_or_fsdp": "3", "pp": "1"}
+    assert costs_of([read_run(alone)])[0].stages["buffer_bytes"].max() == 0

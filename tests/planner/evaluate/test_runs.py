@@ -108,3 +108,10 @@ def test_leading_layers_go_with_the_embedding():
     run = read_run({**row, "stage_layers": "15,15,15,16"})
     assert run.groups.sum() == 58
     assert run.groups[0, 0] == 12
+
+
+def test_a_noted_local_batch_is_cut_into_a_part_for_every_stage():
+    """The micro-batch is settled by the local batch in the notes, and nothing faster is tried."""
+    run = read_run({**LLAMA, "micro_batch": "", "notes": "local batch 16"})
+    assert run.layout["micro_batch_size"] == 16 // 4
+    assert "micro_batch=4 (a part for every stage)" in run.assumed

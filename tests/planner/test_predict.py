@@ -66,8 +66,19 @@ def test_columns_travel_with_the_layouts() -> None:
     few = costs.with_columns(mark=np.arange(len(costs))).take(rows)
     assert few.layouts["mark"].tolist() == [5, 2]
     assert few.unit_s["layer"].tolist() == costs.unit_s["layer"][rows].tolist()
-    assert np.allclose(costs.unit_s["layer"], unit_seconds(model.micro_batch(costs.layouts))["layer"], rtol=1e-12)
+    all_nodes = unit_seconds(model.micro_batch(costs.layouts))["layer"]
+    relief = model.relief(costs.layouts["world"])
+    assert np.allclose(costs.unit_s["layer"], all_nodes * relief, rtol=1e-12)
     assert len(few) == 2
+
+
+def test_idle_nodes_hold_nobody_up() -> None:
+    """A layout on all nodes takes what the operators are bound to, one on fewer nodes less, by the pace of these."""
+    model = CostModel(Space(4, 4, 4, 0.4).request())
+    profile = model.request.profile
+    on_one_node = profile.sustained_on(2) / profile.sustained_on(1)
+    assert on_one_node < 1
+    assert model.relief(np.array([4, 3, 2, 1])).tolist() == [1.0, 1.0, on_one_node, on_one_node]
 
 
 def test_communicators_count_groups_of_several_ranks() -> None:

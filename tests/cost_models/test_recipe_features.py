@@ -111,6 +111,7 @@ def test_other_attention_kernels_reach_less():
     assert native < flash2 < triton
 
 
+@pytest.mark.slow
 def test_experts_launched_one_by_one_hold_up_the_host():
     """Launches of every expert's product add to the forward; graphs of all but the experts leave those alone."""
     each = layer("latent")

@@ -279,6 +279,7 @@ print(hashlib.sha256("".join(lower(each, functions(recipe)).source for each in c
 """
 
 
+@pytest.mark.slow
 def test_lowered_source_does_not_depend_on_the_hash_seed():
     """Two processes compile the same text, so that the same inputs give the same bits."""
     digests = {

@@ -18,6 +18,7 @@ def messages(**changes: object) -> tuple[str, ...]:
     return caught.value.messages
 
 
+@pytest.mark.slow
 def test_a_model_too_large_names_stage_need_and_excess() -> None:
     """Bytes needed less bytes usable is what is too much; the layout, the causes and what was not tried are told."""
     tightest, layout, host, untried = messages()

@@ -45,7 +45,7 @@ def best_first(search: Search) -> Iterator[LayoutCosts]:
 
 
 def listed(search: Search, meshes: space.Columns) -> LayoutCosts:
-    """The layouts on some meshes whose work alone leaves them under the cutoff, with their costs."""
+    """The layouts on some meshes whose work alone leaves them under the cutoff, with their costs and their bounds."""
     model = search.model
     layouts = space.layouts(model.request, meshes)
     search.seen(len(layouts["pp"]))
@@ -53,7 +53,8 @@ def listed(search: Search, meshes: space.Columns) -> LayoutCosts:
     least_s = least_s * model.relief(layouts["world"])
     costs = LayoutCosts.of(model, take(layouts, least_s < search.cutoff_s)).best_context_forms()
     search.drop("bound", len(least_s) - len(costs), search.cutoff_s)
-    return costs
+    step, everything = bounds.layout_bounds(model, costs)
+    return costs.with_columns(bound_s=step, global_bound_s=everything)
 
 
 def _batches(search: Search, costs: LayoutCosts, ahead_s: float) -> Iterator[LayoutCosts]:

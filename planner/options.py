@@ -5,7 +5,7 @@ kept, and of the sets those that are fastest in some chunk. What is left per (la
 front over the seconds of every kind of chunk.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -18,7 +18,7 @@ from planner.layout_costs import LayoutCosts
 from planner.live import Live, live_counts
 from planner.offload import kept_on_device, offloaded
 from planner.predict import ATTENTION_OUTPUTS, MICRO_BATCH_OUTPUTS, CostModel
-from planner.space import RECOMPUTE_SETS, SCHEDULES, SPLIT, ZERO_MODES, chunk_layers, head_position, take
+from planner.space import RECOMPUTE_SETS, SCHEDULES, SPLIT, ZERO_MODES, chunk_layers, head_position, joined, take
 from solver.pareto import front
 
 __all__ = [
@@ -173,7 +173,7 @@ def stage_options(model: CostModel, costs: LayoutCosts, rows: Rows) -> Rows:
     candidates |= model.stages(costs, candidates, "times")
     candidates = take(candidates, _fastest_sets(candidates))
     if model.offload:
-        candidates = _joined([kept_on_device(candidates), _offloaded(model, costs, take(rows, unfitting))])
+        candidates = joined([kept_on_device(candidates), _offloaded(model, costs, take(rows, unfitting))])
     return _non_dominated(candidates | chunk_seconds(model, costs, candidates))
 
 
@@ -198,7 +198,7 @@ def fitting(model: CostModel, costs: LayoutCosts, rows: Rows) -> Rows:
         found.append({**take(trial, fits), "origin": pending[fits]})
         if recompute == 0:
             pending = pending[~fits]
-    return _joined(found)
+    return joined(found)
 
 
 def device_capacity(model: CostModel) -> float:
@@ -213,10 +213,6 @@ def searched_sets(model: CostModel) -> tuple[int, ...]:
     return tuple(index for index in model.recompute_sets if wanted in (None, kinds.get(index, "selective")))
 
 
-def _joined(parts: Sequence[Rows]) -> Rows:
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-
-
 def _offloaded(model: CostModel, costs: LayoutCosts, rows: Rows) -> Rows:
     """The rows with what must be offloaded for them to fit, recomputing nothing or every layer, with their seconds."""
     whole = rows["chunk_layers"] + (rows["wide_chunks"] > 0)
@@ -226,7 +222,7 @@ def _offloaded(model: CostModel, costs: LayoutCosts, rows: Rows) -> Rows:
             continue
         whole_layers = with_recompute(rows, recompute, layers)
         parts += [part for part, _ in offloaded(model, costs, whole_layers, device_capacity(model))]
-    candidates = _joined([{**part, "origin": np.zeros(len(part["layout"]), dtype=np.int64)} for part in parts])
+    candidates = joined([{**part, "origin": np.zeros(len(part["layout"]), dtype=np.int64)} for part in parts])
     return candidates | model.stages(costs, candidates, "times")
 
 

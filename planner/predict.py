@@ -142,8 +142,9 @@ class CostModel:
         """
         cluster, profile = self.request.cluster, self.request.profile
         nodes = np.minimum(-(-np.asarray(world) // cluster.gpus_per_node), cluster.nodes)
-        paces = {count: profile.sustained_on(count) for count in np.unique(nodes).tolist()}
-        return np.array([profile.sustained_on(cluster.nodes) / paces[count] for count in nodes.tolist()])
+        counts, which = np.unique(nodes, return_inverse=True)
+        whole = profile.sustained_on(cluster.nodes)
+        return np.array([whole / profile.sustained_on(count) for count in counts.tolist()])[which.reshape(-1)]
 
     @cached_property
     def measured_functions(self) -> Mapping[str, Any]:

@@ -13,10 +13,10 @@ __all__ = ["can_fit", "in_order", "refined"]
 
 
 def in_order(search: Search, costs: LayoutCosts) -> LayoutCosts:
-    """The layouts whose bound is under the cutoff, in the order of their bounds, which become columns of them."""
-    step, everything = bounds.layout_bounds(search.model, costs)
+    """The layouts whose bound, a column of them, is under the cutoff, in the order of their bounds."""
+    step = costs.layouts["bound_s"]
     order = np.argsort(step, kind="stable")
-    return costs.with_columns(bound_s=step, global_bound_s=everything).take(order[step[order] < search.cutoff_s])
+    return costs.take(order[step[order] < search.cutoff_s])
 
 
 def refined(search: Search, costs: LayoutCosts) -> LayoutCosts:

@@ -45,6 +45,7 @@ __all__ = [
     "group_size",
     "head_position",
     "is_sliced",
+    "joined",
     "known_values",
     "layouts",
     "meshes",
@@ -135,6 +136,11 @@ def not_searched(request: PlanRequest) -> tuple[str, ...]:
 def take(columns: Mapping[str, NDArray[Any]], rows: Any) -> dict[str, NDArray[Any]]:
     """The columns, restricted to `rows` (indices or a mask)."""
     return {name: column[rows] for name, column in columns.items()}
+
+
+def joined(parts: Sequence[Mapping[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
+    """The columns of several tables, which have the same ones, below each other."""
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 def first_of_each(columns: Mapping[str, NDArray[Any]], names: Sequence[str], count: int) -> NDArray[np.int64]:

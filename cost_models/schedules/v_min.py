@@ -7,14 +7,12 @@ before: the bubble then grows with m.
 
 from functools import lru_cache
 
-import numpy as np
-
-from cost_models.schedules.equal_stages import are_equal, mean, step_s
+from cost_models.schedules.equal_stages import mean, step_s
 from cost_models.schedules.errors import IllegalScheduleError
 from cost_models.schedules.split_bounds import enter_and_stay, table_bound_s
 from cost_models.schedules.table import ActionTable, BoolArray, IntArray
 from cost_models.schedules.times import FloatArray, StageTimes
-from cost_models.schedules.v_order import Block, controlled_bubble_s, squeezed_table
+from cost_models.schedules.v_order import Block, controlled_bubble_s, fits_a_v, reaches_peak, squeezed_table
 
 NAME = "v-min"
 REQUIRES = "ranks >= 2, two chunks a rank, micro-batches >= 1"
@@ -24,12 +22,7 @@ BLOCKS = (Block(AT_ONCE, turns=(1, 3, 1)), Block(AT_ONCE, turns=(1, 1, 1)), Bloc
 """By p % 3: the shortest turns that bring no two actions of a rank to the same unit."""
 
 bound_terms = enter_and_stay
-
-
-def legal(p: int | IntArray, v: int | IntArray, m: int | IntArray) -> BoolArray:
-    """Whether p ranks of v chunks can run m micro-batches; works on numbers and on arrays."""
-    is_legal: BoolArray = (np.asarray(p) >= 2) & (np.asarray(v) == 2) & (np.asarray(m) >= 1)
-    return is_legal
+legal = fits_a_v
 
 
 @lru_cache(maxsize=64)
@@ -46,14 +39,8 @@ def peak_chunks(p: int) -> int:
 
 
 def is_exact(m: int | IntArray, times: StageTimes) -> BoolArray:
-    """[...] whether the closed form is the simulated step.
-
-    For equal chunks without edges and hops, F = B = W, and enough micro-batches to reach the peak.
-    """
-    f, b, w = mean(times)
-    enough = 2 * np.asarray(m) >= peak_chunks(times.ranks)
-    exact: BoolArray = are_equal(times) & np.isclose(f, b) & np.isclose(b, w) & enough
-    return exact
+    """[...] whether the closed form is the simulated step (`reaches_peak`)."""
+    return reaches_peak(m, times, peak_chunks(times.ranks))
 
 
 def closed_form_s(m: int | IntArray, times: StageTimes) -> FloatArray:

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cost_models.schedules.equal_stages import Mean
-from cost_models.schedules.table import ActionTable, IntArray, Kind, v_placement
-from cost_models.schedules.times import FloatArray
+from cost_models.schedules.equal_stages import Mean, are_equal, mean
+from cost_models.schedules.table import ActionTable, BoolArray, IntArray, Kind, v_placement
+from cost_models.schedules.times import FloatArray, StageTimes
 
 PERIOD = 6
 KIND = (Kind.FORWARD, Kind.FORWARD, Kind.INPUT_GRAD, Kind.INPUT_GRAD, Kind.WEIGHT_GRAD, Kind.WEIGHT_GRAD)
@@ -33,6 +33,23 @@ class Block:
     """From the start on one rank to the start on the next, for each pass, over even and over odd links."""
     turns: tuple[int, int, int]
     """From the start of the last action of a pass to that of the first one of the next, on the same rank."""
+
+
+def fits_a_v(p: int | IntArray, v: int | IntArray, m: int | IntArray) -> BoolArray:
+    """Whether p ranks of v chunks can run m micro-batches in a V; works on numbers and on arrays."""
+    is_legal: BoolArray = (np.asarray(p) >= 2) & (np.asarray(v) == 2) & (np.asarray(m) >= 1)
+    return is_legal
+
+
+def reaches_peak(m: int | IntArray, times: StageTimes, peak: int) -> BoolArray:
+    """[...] whether `controlled_bubble_s` at `peak` chunks is exact.
+
+    For equal chunks without edges and hops, F = B = W, and enough micro-batches to reach the peak.
+    """
+    f, b, w = mean(times)
+    enough = 2 * np.asarray(m) >= peak
+    exact: BoolArray = are_equal(times) & np.isclose(f, b) & np.isclose(b, w) & enough
+    return exact
 
 
 def squeezed_table(schedule: str, block: Block, p: int, m: int) -> ActionTable:

@@ -13,17 +13,13 @@ from cost_models.schedules.errors import IllegalScheduleError
 from cost_models.schedules.split_bounds import enter_and_stay, table_bound_s
 from cost_models.schedules.table import ActionTable, BoolArray, IntArray, Kind, v_placement
 from cost_models.schedules.times import FloatArray, StageTimes
+from cost_models.schedules.v_order import fits_a_v
 
 NAME = "zb-v"
 REQUIRES = "ranks >= 2, two chunks a rank, micro-batches >= 1"
 
 bound_terms = enter_and_stay
-
-
-def legal(p: int | IntArray, v: int | IntArray, m: int | IntArray) -> BoolArray:
-    """Whether p ranks of v chunks can run m micro-batches; works on numbers and on arrays."""
-    is_legal: BoolArray = (np.asarray(p) >= 2) & (np.asarray(v) == 2) & (np.asarray(m) >= 1)
-    return is_legal
+legal = fits_a_v
 
 
 @lru_cache(maxsize=64)

@@ -21,7 +21,7 @@ from planner.layout_costs import WAITING, LayoutCosts
 from planner.live import ALL_ALIVE, SETTLED
 from planner.predict import MICRO_BATCH_OUTPUTS, CostModel, constants
 from planner.request import PlanRequest
-from planner.space import SCHEDULES, with_strides
+from planner.space import SCHEDULES, joined, with_strides
 
 __all__ = ["RunCosts", "costs_of"]
 
@@ -196,7 +196,7 @@ def _stage_rows(runs: list[Run], chosen: NDArray[np.int64]) -> Rows:
                 **_alive(run, recomputed, (most * recomputed).sum(-1), live[:, :, -1].max(-1)),
             }
         )
-    return _joined(parts)
+    return joined(parts)
 
 
 def _chunk_rows(runs: list[Run], chosen: NDArray[np.int64]) -> Rows:
@@ -214,7 +214,7 @@ def _chunk_rows(runs: list[Run], chosen: NDArray[np.int64]) -> Rows:
                 "has_head": ((rank == pp - 1) & (chunk == vpp - 1)).astype(np.int64),
             }
         )
-    return _joined(parts)
+    return joined(parts)
 
 
 def _common(run: Run, index: int, recompute: int, rows: int) -> Rows:
@@ -235,7 +235,3 @@ def _recomputed(run: Run) -> Array:
     if run.recompute.per_chunk is not None:
         return np.minimum(run.recompute.per_chunk / len(run.model.layer_pattern.period), run.groups)
     return run.recompute.share * run.groups
-
-
-def _joined(parts: list[Rows]) -> Rows:
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}

@@ -1,0 +1,1 @@
+"""Executes a plan with torch.distributed: what a plan says is proven by training, not by belief."""

@@ -1,0 +1,126 @@
+"""Grouped-query attention, its heads dealt out over the tensor-parallel group."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from cost_models.specs.model import ModelSpec
+from runtime.collectives import leave
+from runtime.constants import Constants
+from runtime.groups import TensorParallel
+from runtime.linear import Linear, Norm, column_pieces, equal_part, row_parallel
+from runtime.parameters import Part
+
+__all__ = ["Attention"]
+
+
+class Attention(nn.Module):
+    """The attention half of a layer, behind its norm."""
+
+    def __init__(
+        self,
+        name: str,
+        model: ModelSpec,
+        constants: Constants,
+        tensor: TensorParallel,
+        *,
+        window: int,
+        recompute: frozenset[str],
+    ) -> None:
+        super().__init__()
+        self.tensor = tensor
+        self.window, self.window_kind = window, model.window_kind
+        self.head_dim = model.head_dim
+        self.theta = constants.rope_theta if model.positions == "rope" else None
+        self.recomputes_core = "core_attention" in recompute
+        queries = equal_part(model.heads, tensor)
+        pairs = _key_value_heads(model.kv_heads, tensor)
+        self.widths = [heads.size * model.head_dim for heads in (queries, pairs, pairs)]
+        self.qkv = Linear(
+            column_pieces(f"{name}.query", _scaled(queries, model.head_dim), model.hidden),
+            column_pieces(f"{name}.key", _scaled(pairs, model.head_dim), model.hidden, copies=tensor.copies),
+            column_pieces(f"{name}.value", _scaled(pairs, model.head_dim), model.hidden, copies=tensor.copies),
+            bias=model.qkv_bias,
+        )
+        output = row_parallel(f"{name}.output", model.hidden, _scaled(queries, model.head_dim), tensor)
+        self.output = Linear(output, bias=model.attention_output_bias, adds_bias=False)
+        self.query_norm, self.key_norm = _query_key_norms(name, model, constants, tensor)
+        self.by_head = model.qk_norm == "head"
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """[b, s or s / tp, h] from [b, s, h], which every rank of the group has whole."""
+        query, key, value = self.qkv(hidden).split(self.widths, dim=-1)
+        query, key = self._normed(query, self.query_norm), self._normed(key, self.key_norm)
+        heads = [part.unflatten(-1, (-1, self.head_dim)).transpose(1, 2) for part in (query, key, value)]
+        if self.theta is not None:
+            heads[:2] = _rotated(heads[0], heads[1], self.theta)
+        if self.recomputes_core:
+            attended = checkpoint(self._core, *heads, use_reentrant=False, preserve_rng_state=False)
+        else:
+            attended = self._core(*heads)
+        partial = self.output(attended.transpose(1, 2).flatten(2))
+        return self.output.add_bias(leave(partial, self.tensor))
+
+    def _normed(self, projection: Tensor, norm: Norm | None) -> Tensor:
+        if norm is None:
+            return projection
+        if not self.by_head:
+            return norm(projection)
+        return norm(projection.unflatten(-1, (-1, self.head_dim))).flatten(-2)
+
+    def _core(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        length = query.shape[-2]
+        grouped = query.shape[1] != key.shape[1]
+        if not 0 < self.window < length:
+            return F.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=grouped)
+        mask = _window_mask(length, self.window, self.window_kind, query.device)
+        return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, enable_gqa=grouped)
+
+
+def _key_value_heads(heads: int, tensor: TensorParallel) -> Part:
+    """This rank's key and value heads: a share of them, or one that its neighbours hold too."""
+    if tensor.copies == 1:
+        return equal_part(heads, tensor)
+    head = tensor.rank // tensor.copies
+    return Part(head, head + 1)
+
+
+def _scaled(part: Part, factor: int) -> Part:
+    return Part(part.start * factor, part.stop * factor)
+
+
+def _query_key_norms(
+    name: str, model: ModelSpec, constants: Constants, tensor: TensorParallel
+) -> tuple[Norm | None, Norm | None]:
+    """Norms of queries and of keys; each rank's gradient of their weights comes from its own heads alone."""
+    if model.qk_norm == "none":
+        return None, None
+    query, key = (1, 1) if model.qk_norm == "head" else (model.heads, model.kv_heads)
+    return (
+        Norm(f"{name}.query_norm", query * model.head_dim, model, constants, tensor, partial=True),
+        Norm(f"{name}.key_norm", key * model.head_dim, model, constants, tensor, partial=True),
+    )
+
+
+def _rotated(query: Tensor, key: Tensor, theta: float) -> list[Tensor]:
+    """Queries and keys [b, heads, s, d] turned by their positions, in halves of a head (Su et al. 2021)."""
+    length, width = query.shape[-2:]
+    precise = torch.promote_types(query.dtype, torch.float32)
+    exponents = torch.arange(0, width, 2, device=query.device, dtype=precise) / width
+    angles = torch.outer(torch.arange(length, device=query.device, dtype=precise), theta**-exponents)
+    cosine, sine = (torch.cat([part, part], dim=-1).to(query.dtype) for part in (angles.cos(), angles.sin()))
+
+    def turned(heads: Tensor) -> Tensor:
+        first, second = heads.chunk(2, dim=-1)
+        return heads * cosine + torch.cat([-second, first], dim=-1) * sine
+
+    return [turned(query), turned(key)]
+
+
+def _window_mask(length: int, window: int, kind: str, device: torch.device) -> Tensor:
+    """[s, s] true where a token attends to another."""
+    token = torch.arange(length, device=device)
+    behind = token[:, None] - token[None, :]
+    first = token[:, None] % window if kind == "chunked" else window - 1
+    return (behind >= 0) & (behind <= first)

@@ -1,0 +1,97 @@
+"""Which ranks work together: one device mesh of a plan's degrees, in the plan's order of ranks."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.tensor import DTensor
+
+from planner.document import Parallelism
+
+__all__ = ["Groups", "TensorParallel", "groups_of"]
+
+PIPELINE, REPLICATE, SHARD, HEADS, COPIES = "pipeline", "replicate", "shard", "heads", "copies"
+# From the outermost to the innermost, which is the other way round in the name of the order.
+ORDERS = {
+    "tp-cp-ep-dp-pp": (PIPELINE, REPLICATE, SHARD, HEADS, COPIES),
+    "tp-cp-ep-pp-dp": (REPLICATE, SHARD, PIPELINE, HEADS, COPIES),
+}
+
+
+@dataclass(frozen=True)
+class TensorParallel:
+    """The ranks that share every layer's matrices, as one of them sees it."""
+
+    size: int = 1
+    rank: int = 0
+    group: dist.ProcessGroup | None = None
+    copies: int = 1
+    """Neighbours that hold the same key and value heads."""
+    copies_group: dist.ProcessGroup | None = None
+    sequence_parallel: bool = False
+
+
+@dataclass(frozen=True)
+class Groups:
+    """A rank's place in the plan."""
+
+    mesh: DeviceMesh
+    data: DeviceMesh
+    """All data-parallel ranks, shards and replicas."""
+    tensor: TensorParallel
+    pipeline_rank: int
+    pipeline_group: dist.ProcessGroup
+    data_rank: int
+    """Which of the dp shares of a batch this rank works on."""
+
+    def data_mesh(self, *, sharded: bool) -> DeviceMesh:
+        """The data-parallel ranks: [shard] or [replicate, shard] of sharded states, else [all of them]."""
+        if not sharded:
+            return self.data
+        return self.mesh[SHARD] if self.mesh[REPLICATE].size() == 1 else self.mesh[REPLICATE, SHARD]
+
+    def holders(self, parameter: nn.Parameter) -> int:
+        """Data-parallel ranks that hold the same part of a parameter."""
+        assert isinstance(parameter, DTensor)
+        is_sharded = parameter.placements[-1].is_shard()
+        return int(self.mesh[REPLICATE].size() if is_sharded else self.data.size())
+
+
+def groups_of(layout: Parallelism, kv_heads: int, device_type: str) -> Groups:
+    """This rank's groups; every rank of the job must call it, in the same order. Needs an initialised world."""
+    mesh, tensor_mesh, data = _meshes(layout, max(1, layout.tp // kv_heads), device_type)
+    copies = mesh[COPIES].size()
+    tensor = TensorParallel(
+        size=layout.tp,
+        rank=tensor_mesh.get_local_rank(),
+        group=tensor_mesh.get_group() if layout.tp > 1 else None,
+        copies=copies,
+        copies_group=mesh[COPIES].get_group() if copies > 1 else None,
+        sequence_parallel=layout.sequence_parallel,
+    )
+    shard, replicate = mesh[SHARD].get_local_rank(), mesh[REPLICATE].get_local_rank()
+    return Groups(
+        mesh=mesh,
+        data=data,
+        tensor=tensor,
+        pipeline_rank=mesh[PIPELINE].get_local_rank(),
+        pipeline_group=mesh[PIPELINE].get_group(),
+        data_rank=replicate * layout.dp_shard + shard,
+    )
+
+
+@lru_cache(maxsize=64)
+def _meshes(layout: Parallelism, copies: int, device_type: str) -> tuple[DeviceMesh, DeviceMesh, DeviceMesh]:
+    """The mesh of a layout, and those of its tensor-parallel and data-parallel ranks; communicators are dear."""
+    sizes = {
+        PIPELINE: layout.pp,
+        REPLICATE: layout.dp_replicate,
+        SHARD: layout.dp_shard,
+        HEADS: layout.tp // copies,
+        COPIES: copies,
+    }
+    names = ORDERS[layout.rank_order]
+    mesh = init_device_mesh(device_type, tuple(sizes[name] for name in names), mesh_dim_names=names)
+    return mesh, mesh[HEADS, COPIES]._flatten("tensor"), mesh[REPLICATE, SHARD]._flatten("data")

@@ -1,0 +1,41 @@
+"""The dense MLP: gated (SwiGLU) or with one matrix up (GELU), its width dealt out over the tensor-parallel group."""
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from cost_models.specs.model import ModelSpec
+from runtime.collectives import leave
+from runtime.groups import TensorParallel
+from runtime.linear import Linear, column_pieces, equal_part, row_parallel
+from runtime.recomputation import Forgetting
+
+__all__ = ["Mlp"]
+
+
+class Mlp(nn.Module):
+    """The MLP half of a layer, behind its norm."""
+
+    def __init__(self, name: str, model: ModelSpec, tensor: TensorParallel, *, recompute: frozenset[str]) -> None:
+        super().__init__()
+        self.tensor = tensor
+        self.gated = model.gated_mlp
+        self.forgets_activation = "activation" in recompute
+        width = equal_part(model.ffn, tensor)
+        matrices = ("gate", "up") if model.gated_mlp else ("up",)
+        self.up = Linear(
+            *(column_pieces(f"{name}.{one}", width, model.hidden) for one in matrices), bias=model.mlp_bias
+        )
+        down = row_parallel(f"{name}.down", model.hidden, width, tensor)
+        self.down = Linear(down, bias=model.mlp_bias, adds_bias=False)
+
+    def forward(self, hidden: Tensor, forgetting: Forgetting) -> Tensor:
+        """[b, s or s / tp, h] from [b, s, h], which every rank of the group has whole."""
+        before = self.up(hidden)
+        inner = forgetting.forget(self._activated, before) if self.forgets_activation else self._activated(before)
+        return self.down.add_bias(leave(self.down(inner), self.tensor))
+
+    def _activated(self, before: Tensor) -> Tensor:
+        if not self.gated:
+            return F.gelu(before, approximate="tanh")
+        gate, up = before.chunk(2, dim=-1)
+        return F.silu(gate) * up

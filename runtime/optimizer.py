@@ -1,0 +1,102 @@
+"""The optimizer step of one rank: gradients made whole, their norm over the job, AdamW on what the rank owns."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from runtime.parameters import Held, Shared, held, local_part
+from runtime.rank import Rank
+from runtime.tied import Tied
+
+__all__ = ["Optimizer", "Settings"]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """AdamW as large models are trained with it, without a schedule of the rate."""
+
+    learning_rate: float = 3e-4
+    betas: tuple[float, float] = (0.9, 0.95)
+    epsilon: float = 1e-8
+    weight_decay: float = 0.1
+    largest_norm: float = 1.0
+    """Gradients of a larger norm are scaled down to it."""
+
+
+class Optimizer:
+    """Steps the parameters of a rank."""
+
+    def __init__(self, rank: Rank, settings: Settings) -> None:
+        self.settings = settings
+        self._rank = rank
+        self._held = [one for chunk in rank.chunks for one in held(chunk)]
+        self._tied = Tied(rank)
+        self._adamw = torch.optim.AdamW(
+            [one.parameter for one in self._held],
+            lr=settings.learning_rate,
+            betas=settings.betas,
+            eps=settings.epsilon,
+            weight_decay=settings.weight_decay,
+        )
+
+    def complete_gradients(self) -> None:
+        """Adds up what other ranks know of gradients of parameters that they hold too; once a step, before the rest."""
+        tensor = self._rank.groups.tensor
+        if tensor.group is not None:
+            _sum_in_one_go(list(self._shared_gradients("tensor")), tensor.group)
+        if tensor.copies_group is not None:
+            _sum_in_one_go(list(self._shared_gradients("copies")), tensor.copies_group)
+        self._tied.sum_gradients()
+
+    def step(self) -> float:
+        """The norm of all gradients of the job, before it is limited; the parameters are stepped and gradients freed.
+
+        Every rank must call it.
+        """
+        norm = self.gradient_norm()
+        if norm > self.settings.largest_norm:
+            for one in self._held:
+                if one.parameter.grad is not None:
+                    local_part(one.parameter.grad).mul_(self.settings.largest_norm / norm)
+        self._adamw.step()
+        self._adamw.zero_grad(set_to_none=True)
+        return norm
+
+    def gradient_norm(self) -> float:
+        """The 2-norm of the gradients of all parameters of the model, each counted once."""
+        total = torch.zeros((), dtype=torch.float64, device=self._rank.device)
+        for one in self._held:
+            if one.parameter.grad is not None and not self._tied.is_second(one):
+                total += _squares(one) / self._rank.groups.holders(one.parameter)
+        dist.all_reduce(total)
+        return float(total.sqrt())
+
+    def _shared_gradients(self, kind: Shared) -> Iterator[Tensor]:
+        """Rows of gradients of which each rank of a group has a part."""
+        for one in self._held:
+            if one.parameter.grad is not None:
+                gradient = local_part(one.parameter.grad)
+                yield from (gradient[rows.start : rows.stop] for piece, rows in one.here() if piece.summed == kind)
+
+
+def _sum_in_one_go(parts: list[Tensor], group: dist.ProcessGroup) -> None:
+    """Sums every tensor over a group, all of them in one collective."""
+    if not parts:
+        return
+    joined = torch.cat([part.flatten() for part in parts])
+    dist.all_reduce(joined, group=group)
+    for part, total in zip(parts, joined.split([part.numel() for part in parts]), strict=True):
+        part.copy_(total.view_as(part))
+
+
+def _squares(one: Held) -> Tensor:
+    """The sum of the squares of a gradient's local rows, those that other ranks hold too shared out among them."""
+    assert one.parameter.grad is not None
+    gradient = local_part(one.parameter.grad)
+    total = torch.zeros((), dtype=torch.float64, device=gradient.device)
+    for piece, rows in one.here():
+        total += gradient[rows.start : rows.stop].double().square().sum() / piece.copies
+    return total

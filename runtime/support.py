@@ -1,0 +1,110 @@
+"""What this runtime honours: a plan with anything else is refused before it starts, with the field named."""
+
+from collections.abc import Iterator
+
+from cost_models import schedules
+from cost_models.schedules.errors import IllegalScheduleError
+from runtime.errors import UnsupportedPlanError
+from runtime.job import Job, action_table, virtual_stages
+
+__all__ = ["check"]
+
+MODULES = ("norm", "activation", "core_attention", "mlp", "full")
+SCHEDULES = tuple(name for name in schedules.NAMES if name not in (*schedules.SLICED, "dualpipe"))
+OFFLOADS = ("weights", "gradients", "optimizer", "activations")
+
+
+def check(job: Job) -> None:
+    """Nothing when every field of the job is honoured. Raises UnsupportedPlanError with a line for each that is not."""
+    faults = [*_model_faults(job), *_layout_faults(job), *_stage_faults(job), *_recipe_faults(job)]
+    if faults:
+        raise UnsupportedPlanError("\n".join(faults))
+
+
+def _model_faults(job: Job) -> Iterator[str]:
+    model, tp = job.model, job.layout.tp
+    for field, value, allowed in (
+        ("moe", model.moe, None),
+        ("mla", model.mla, None),
+        ("mtp_layers", model.mtp_layers, 0),
+        ("attention_sinks", model.attention_sinks, False),
+    ):
+        if value != allowed:
+            yield f"model.{field} must be {_shown(allowed)} to run here, got {_shown(value)}"
+    if model.positions == "alibi":
+        yield "model.positions must be rope, learned or none to run here, got alibi"
+    if model.qk_norm == "projection" and tp > 1:
+        yield f"model.qk_norm must be none or head with tp above 1 to run here, got projection with tp {tp}"
+    if model.positions == "learned" and job.workload.seq_len > model.max_seq_len:
+        limit = f"model.max_seq_len ({model.max_seq_len}) with learned positions"
+        yield f"workload.seq_len must be <= {limit}, got {job.workload.seq_len}"
+
+
+def _layout_faults(job: Job) -> Iterator[str]:
+    layout, model, seq_len = job.layout, job.model, job.workload.seq_len
+    for field in ("cp", "ep", "etp", "slices"):
+        if getattr(layout, field) != 1:
+            yield f"parallelism.{field} must be 1 to run here, got {getattr(layout, field)}"
+    for field, whole in (("heads", model.heads), ("ffn", model.ffn)):
+        if whole % layout.tp:
+            yield f"parallelism.tp must divide model.{field} ({whole}), got {layout.tp}"
+    if model.kv_heads % layout.tp and layout.tp % model.kv_heads:
+        yield f"parallelism.tp must divide or be a multiple of model.kv_heads ({model.kv_heads}), got {layout.tp}"
+    if layout.sequence_parallel and seq_len % layout.tp:
+        yield f"parallelism.tp must divide workload.seq_len ({seq_len}) with sequence_parallel, got {layout.tp}"
+    yield from _schedule_faults(job)
+
+
+def _schedule_faults(job: Job) -> Iterator[str]:
+    layout = job.layout
+    if layout.schedule not in SCHEDULES:
+        yield f"parallelism.schedule must be one of {', '.join(SCHEDULES)} to run here, got {layout.schedule}"
+    elif layout.slices == 1:
+        try:
+            action_table(job)
+        except IllegalScheduleError as error:
+            yield f"parallelism.schedule cannot run: {error}"
+
+
+def _stage_faults(job: Job) -> Iterator[str]:
+    for rank, stage in enumerate(job.stages):
+        for part in OFFLOADS:
+            if getattr(stage.offload, part):
+                yield f"stages[{rank}].offload.{part} must be 0 to run here, got {getattr(stage.offload, part)}"
+        unknown = [module for module in stage.recompute.set if module not in MODULES]
+        if unknown:
+            yield f"stages[{rank}].recompute.set must be of {', '.join(MODULES)} to run here, got {', '.join(unknown)}"
+        if stage.reshard_after_forward and stage.zero_stage < 3:
+            rule = "must be false below zero_stage 3"
+            yield f"stages[{rank}].reshard_after_forward {rule}, got zero_stage {stage.zero_stage}"
+    ends = virtual_stages(job)[0].rank, virtual_stages(job)[-1].rank
+    levels = [job.stages[rank].zero_stage for rank in ends]
+    if job.model.tie_embeddings and (levels[0] == 0) != (levels[1] == 0):
+        rule = "must both be 0 or both be above with tie_embeddings"
+        yield f"stages[{ends[0]}].zero_stage and stages[{ends[1]}].zero_stage {rule}, got {levels[0]} and {levels[1]}"
+
+
+def _recipe_faults(job: Job) -> Iterator[str]:
+    recipe = job.recipe
+    if job.workload.precision != "bf16":
+        yield f"workload.precision must be bf16 to run here, got {job.workload.precision}"
+    stored = recipe.master_bytes or recipe.weight_bytes
+    if stored not in (2, 4):
+        field = "master_bytes" if recipe.master_bytes else "weight_bytes"
+        yield f"recipe.{field} must be 2 or 4 to run here: bf16 or fp32 parameters, got {stored:g}"
+    elif recipe.moment_bytes != 2 * stored:
+        rule = f"must be {2 * stored:g}, two moments like the parameters"
+        yield f"recipe.moment_bytes {rule}, got {recipe.moment_bytes:g}"
+    if recipe.gradient_reduce_bytes not in (2, 4):
+        yield f"recipe.gradient_reduce_bytes must be 2 or 4 to run here, got {recipe.gradient_reduce_bytes:g}"
+    elif recipe.gradient_bytes != recipe.gradient_reduce_bytes:
+        rule = f"must be recipe.gradient_reduce_bytes ({recipe.gradient_reduce_bytes:g}) to run here"
+        yield f"recipe.gradient_bytes {rule}, got {recipe.gradient_bytes:g}"
+    if recipe.parameter_gather_bytes != 2:
+        yield f"recipe.parameter_gather_bytes must be 2 to run here: bf16, got {recipe.parameter_gather_bytes:g}"
+    if recipe.dropout:
+        yield "recipe.dropout must be false to run here, got true"
+
+
+def _shown(value: object) -> str:
+    return str(value) if value is not None and not isinstance(value, bool) else str(value).lower()

@@ -9,8 +9,11 @@ import typer
 from cli.output import print_json
 from cost_models.specs.errors import SpecError
 from planner.errors import DocumentError, InfeasibleError, Interrupted, PlannerError
+from runtime.errors import RankFailedError, RuntimeFault, TrainingError, UnsupportedPlanError
 
-DONE, INFEASIBLE, BAD_INPUT, LIMIT, INTERRUPTED = 0, 1, 2, 4, 130
+DONE, INFEASIBLE, BAD_INPUT, CANNOT_EXPRESS, LIMIT, INTERRUPTED = 0, 1, 2, 3, 4, 130
+
+Failure = PlannerError | SpecError | RuntimeFault
 
 
 def answered(verb: Callable[[], int], as_json: bool) -> int:
@@ -23,12 +26,12 @@ def answered(verb: Callable[[], int], as_json: bool) -> int:
         return DONE
     except KeyboardInterrupt:
         return tell(Interrupted(), as_json)
-    except (PlannerError, SpecError) as error:
+    except (PlannerError, SpecError, RuntimeFault) as error:
         return tell(error, as_json)
     return code
 
 
-def tell(error: PlannerError | SpecError, as_json: bool) -> int:
+def tell(error: Failure, as_json: bool) -> int:
     """Prints a failure and returns its exit code."""
     kind, code = _kind_and_code(error)
     details = {"messages": list(error.messages)} if isinstance(error, InfeasibleError) else {}
@@ -40,11 +43,15 @@ def tell_usage(error: typer.TyperException, as_json: bool) -> int:
     return _print("usage", BAD_INPUT, f"{error.format_message()}\nTry 'plan --help'.", as_json, {})
 
 
-def _kind_and_code(error: PlannerError | SpecError) -> tuple[str, int]:
+def _kind_and_code(error: Failure) -> tuple[str, int]:
     if isinstance(error, InfeasibleError):
         return "infeasible", INFEASIBLE
     if isinstance(error, Interrupted):
         return "interrupted", INTERRUPTED
+    if isinstance(error, UnsupportedPlanError):
+        return "unsupported", CANNOT_EXPRESS
+    if isinstance(error, TrainingError | RankFailedError):
+        return "training", INFEASIBLE
     return "document" if isinstance(error, DocumentError) else "input", BAD_INPUT
 
 

@@ -17,7 +17,7 @@ from runtime.parameters import Source, fill, held, local_part
 from runtime.rank import Rank
 from runtime.training import Batch
 
-__all__ = ["Reference", "deviation", "share", "train_alone", "whole"]
+__all__ = ["Reference", "deviation", "train_alone", "whole"]
 
 # Of the largest gradient of the model: what is smaller is rounding.
 LEAST_SCALE = 1e-4
@@ -69,13 +69,6 @@ def whole(job: Job, dtype: torch.dtype, source: Source, constants: Constants) ->
     chunk = chunk_of(alone, virtual_stages(alone)[0], constants, TensorParallel()).to(dtype)
     fill(chunk, source)
     return chunk
-
-
-def share(batch: Batch, rank: Rank) -> Batch:
-    """What a rank's data-parallel share of a whole batch is: its micro-batches are consecutive sequences."""
-    each = batch.tokens.shape[0] // rank.job.layout.dp
-    own = slice(rank.groups.data_rank * each, (rank.groups.data_rank + 1) * each)
-    return Batch(batch.tokens[own].to(rank.device), batch.targets[own].to(rank.device))
 
 
 def deviation(rank: Rank, gradients: Mapping[str, Tensor]) -> dict[str, float]:

@@ -23,6 +23,10 @@ class Batch:
     targets: Tensor
     """The tokens that follow, likewise."""
 
+    def to(self, device: torch.device) -> "Batch":
+        """The batch on a device."""
+        return Batch(self.tokens.to(device), self.targets.to(device))
+
 
 @dataclass(frozen=True)
 class Result:

@@ -21,9 +21,11 @@ FLAGS = {
     "models": "--json",
     "recipes": "--json",
     "rules": "--json --launcher",
+    "run": "--data --json --learning-rate --local-ranks --log --report --seed --steps --timeout --weights",
     "schema": "--json",
     "show": "--json",
     "simulate": "--compare --html --json --perturb --svg --trace",
+    "verify": "--json --timeout",
 }
 COMMAND = [sys.executable, "-m", "cli.main"]
 HEAVY = ("torch", "sympy", "pandas", "pulp", "highspy", "numpy", "networkx", "pydantic")

@@ -12,9 +12,6 @@ from datetime import timedelta
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-import torch
-import torch.distributed as dist
-
 TIMEOUT_S = 120.0
 
 
@@ -22,6 +19,9 @@ class Pool:
     """Ranks of a world, each of which runs what it is sent."""
 
     def __init__(self, size: int) -> None:
+        import torch.distributed.pipelining  # before the fork, so that it is imported once
+
+        torch.set_num_threads(1)  # a rank lacks the other threads of its parent
         self.size = size
         self.failed = False
         context = multiprocessing.get_context("fork")
@@ -70,7 +70,8 @@ class Pool:
 
 
 def _serve(rank: int, size: int, where: str, pipe: Connection) -> None:
-    torch.set_num_threads(1)
+    import torch.distributed as dist
+
     logging.disable(logging.ERROR)
     with open(os.devnull, "w") as nowhere, contextlib.redirect_stderr(nowhere):
         limit = timedelta(seconds=TIMEOUT_S)

@@ -1,0 +1,91 @@
+"""`plan run PLAN`: the plan trained, by forked ranks or by those that torchrun started."""
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import IO, Any
+
+from cli.extras import require_torch
+from cli.output import print_json, print_text
+from cli.show import document_in
+from planner.document import check_writable, write_text
+from planner.errors import RequestError
+
+GIB = 2.0**30
+
+
+def run(
+    file: str,
+    *,
+    data: str,
+    steps: int,
+    local_ranks: int | None,
+    weights: str | None,
+    learning_rate: float,
+    seed: int,
+    log: str | None,
+    report: str | None,
+    timeout_s: float,
+    as_json: bool,
+) -> int:
+    """Trains a plan for some steps and prints each; the exit code. Raises PlannerError or RuntimeFault."""
+    document = document_in(file)
+    require_torch("run")
+    for path in filter(None, (log, report)):
+        check_writable(path)
+    from runtime.job import job_of
+    from runtime.optimizer import Settings
+    from runtime.report import report_text
+    from runtime.run import Options, train
+    from runtime.support import check
+
+    job = job_of(document)
+    check(job)
+    options = Options(
+        steps=steps,
+        data=data,
+        seed=seed,
+        weights=Path(weights) if weights else None,
+        settings=Settings(learning_rate=learning_rate),
+    )
+    records: list[dict[str, Any]] = []
+    with open(log or os.devnull, "w", encoding="utf-8") as lines:
+        tell = partial(_tell, records, lines, not as_json)
+        _start(local_ranks, partial(train, job, options), tell, timeout_s)
+    if report and records:
+        write_text(report_text(document, records), report)
+    if as_json and records:
+        print_json({"model": document.model.name, "ranks": job.layout.gpus_used, "steps": records})
+    return 0
+
+
+def _start(
+    local_ranks: int | None, work: Callable[..., None], tell: Callable[[dict[str, Any]], None], timeout_s: float
+) -> None:
+    """Runs the work on its ranks. Raises RequestError when nothing says which they are."""
+    from runtime.world import fork, from_environment, started_by_torchrun
+
+    if local_ranks is not None:
+        fork(local_ranks, work, tell, timeout_s)
+    elif started_by_torchrun():
+        from_environment(work, tell, timeout_s)
+    else:
+        message = "plan run must be started by torchrun, or with --local-ranks N to start N ranks here"
+        raise RequestError(message)
+
+
+def _tell(records: list[dict[str, Any]], lines: IO[str], aloud: bool, record: dict[str, Any]) -> None:
+    """Keeps a record, writes it as a line of JSON and prints it."""
+    records.append(record)
+    lines.write(json.dumps(record) + "\n")
+    lines.flush()
+    if aloud:
+        print_text(
+            f"step {record['step']:>5}  loss {record['loss']:.5f}  norm {record['gradient_norm']:.3f}  "
+            f"{record['step_time_s'] * 1e3:.1f} ms  {record['tokens_per_s']:,.0f} tokens/s  "
+            f"{record['peak_memory_bytes'] / GIB:.2f} GiB\n"
+        )
+        sys.stdout.flush()

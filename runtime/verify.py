@@ -1,0 +1,45 @@
+"""A plan's shape on a few ranks of this machine, checked against one process."""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
+
+from runtime.agreement import Agreement, agreement, alone
+from runtime.job import Job
+from runtime.precision import DOUBLE
+from runtime.shrink import shrunk
+from runtime.world import World, fork
+
+__all__ = ["TOLERANCE", "Verification", "verify"]
+
+# Both sides compute in float64; they differ by the order of sums.
+TOLERANCE = 1e-10
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What a small job came to."""
+
+    job: Job
+    agreement: Agreement
+
+    @property
+    def holds(self) -> bool:
+        """Whether losses and gradients are those of one process."""
+        return max(self.agreement.loss, self.agreement.gradient) <= TOLERANCE
+
+
+def verify(job: Job, timeout_s: float) -> tuple[Verification, ...]:
+    """The small jobs of a plan, each run and compared. Raises a RuntimeFault."""
+    found: list[Verification] = []
+    for small in shrunk(job):
+        told: list[dict[str, Any]] = []
+        fork(small.layout.gpus_used, partial(_compare, small), told.append, timeout_s, on_gpus=False)
+        worst = max((Agreement(**one) for one in told), key=lambda one: max(one.loss, one.gradient))
+        found.append(Verification(small, worst))
+    return tuple(found)
+
+
+def _compare(job: Job, _: World, emit: Callable[[dict[str, Any]], None]) -> None:
+    emit(asdict(agreement(job, alone(job), DOUBLE)))

@@ -8,6 +8,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from runtime.chance import generator_of
 from runtime.errors import DataError
 from runtime.job import Job
 from runtime.training import Batch
@@ -35,7 +36,7 @@ class Drawn:
 
     def sequence(self, number: int) -> Tensor:
         """[seq_len + 1] tokens."""
-        generator = torch.Generator().manual_seed((self.seed << 32) + number)
+        generator = generator_of(self.seed, "sequence", number)
         return torch.randint(self.vocab, (self.seq_len + 1,), generator=generator)
 
 

@@ -1,12 +1,12 @@
 """Weights to start from, the same whatever the sharding: drawn block by block from the name of the full tensor."""
 
-import hashlib
 import math
 
 import torch
 from torch import Tensor
 
 from cost_models.specs.model import ModelSpec
+from runtime.chance import generator_of
 from runtime.parameters import Part
 
 __all__ = ["Drawn"]
@@ -40,6 +40,5 @@ class Drawn:
 
     def _block(self, name: str, block: int, columns: Part) -> Tensor:
         """[BLOCK_ROWS, columns] drawn transposed, so that the first columns do not depend on how many there are."""
-        digest = hashlib.sha256(f"{self.seed}/{name}/{block}".encode()).digest()
-        generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "big") >> 1)
+        generator = generator_of(self.seed, name, block)
         return torch.randn(columns.stop, BLOCK_ROWS, generator=generator)[columns.start :].T

@@ -1,6 +1,6 @@
 """Evaluates a lowered function over columns, in chunks that stay in the processor's cache."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,8 @@ __all__ = ["CHUNK_ROWS", "distinct", "evaluate", "evaluate_distinct"]
 
 # 128 KiB a column: the few dozen columns in use at a time stay within a few MiB of second- and third-level cache.
 CHUNK_ROWS = 16_384
+# Whole numbers of a span of so many times the rows are told apart in a table of the span, wider ones are sorted.
+SPAN_PER_ROW = 16
 Array = NDArray[Any]
 
 
@@ -39,26 +41,38 @@ def evaluate_distinct(
     For expressions whose operators are dear (table look-ups, collectives) and whose columns repeat: operator seconds
     depend on few of a candidate's fields.
     """
-    values, index = distinct(lowered, columns, rows, constants)
+    few, index = distinct(lowered.inputs, columns, rows)
+    values = evaluate(lowered, {**constants, **few}, int(index.max(initial=-1)) + 1)
     return {name: column[index] for name, column in values.items()}
 
 
-def distinct(
-    lowered: Lowered, columns: Mapping[str, Any], rows: int, constants: Mapping[str, Any]
-) -> tuple[dict[str, Array], Array]:
-    """The outputs for each distinct row of `columns`, and which of them each row is, int[rows]."""
-    names = [name for name in lowered.inputs if name in columns]
-    repeated = {name: np.broadcast_to(np.asarray(columns[name]), (rows,)) for name in names}
-    first, inverse = _distinct_rows(list(repeated.values()), rows)
-    few = {name: column[first] for name, column in repeated.items()}
-    return evaluate(lowered, {**constants, **few}, len(first)), inverse
+def distinct(names: Iterable[str], columns: Mapping[str, Any], rows: int) -> tuple[dict[str, Array], Array]:
+    """Those of the named columns that there are, once for each distinct row of them, and which each row is, int[rows].
+
+    Distinct rows are in the order of their values, column by column.
+    """
+    repeated = {name: np.broadcast_to(np.asarray(columns[name]), (rows,)) for name in names if name in columns}
+    code, count = np.zeros(rows, dtype=np.int64), min(rows, 1)
+    for column in repeated.values():
+        number, size = _numbered(column)
+        if size > 1:
+            code, count = _numbered(code * size + number)
+    first = np.empty(count, dtype=np.int64)
+    first[code[::-1]] = np.arange(rows - 1, -1, -1)
+    return {name: column[first] for name, column in repeated.items()}, code
 
 
-def _distinct_rows(columns: list[Array], rows: int) -> tuple[Array, Array]:
-    """The first of each set of equal rows, and of which set each row is; one-dimensional sorts, column by column."""
-    code = np.zeros(rows, dtype=np.int64)
-    for column in columns:
+def _numbered(column: Array) -> tuple[Array, int]:
+    """Of each entry the number among the distinct ones, ascending, and how many these are."""
+    if column.dtype.kind == "f" or not len(column):
         values, number = np.unique(column, return_inverse=True)
-        _, code = np.unique(code * len(values) + number, return_inverse=True)
-    _, first = np.unique(code, return_index=True)
-    return first, code
+        return number, len(values)
+    low, high = int(column.min()), int(column.max())
+    if high - low > SPAN_PER_ROW * len(column):
+        values, number = np.unique(column, return_inverse=True)
+        return number, len(values)
+    # Whole numbers in a narrow span are counted, not sorted.
+    found = np.zeros(high - low + 1, dtype=bool)
+    found[column - low] = True
+    number = np.cumsum(found) - 1
+    return number[column - low], int(number[-1]) + 1

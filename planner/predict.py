@@ -220,15 +220,15 @@ class CostModel:
 
     def micro_batch_table(self, layouts: Mapping[str, NDArray[Any]]) -> tuple[dict[str, Array], NDArray[np.int64]]:
         """Costs of one micro-batch, float[distinct, recompute sets] by name, and which distinct row each layout is."""
-        columns, rows = self._completed(layouts), len(layouts["tp"])
-        per_set: list[dict[str, Array]] = []
-        for index in range(len(self._shares or RECOMPUTE_SETS)):
-            if index not in self.recompute_sets:  # never asked for
-                per_set.append(per_set[0])
-                continue
-            values, which = distinct(self._micro_batch, columns, rows, self._with_flags(index))
-            per_set.append(values)
-        return {name: np.stack([values[name] for values in per_set], axis=1) for name in per_set[0]}, which
+        few, which = distinct(self._micro_batch.inputs, self._completed(layouts), len(layouts["tp"]))
+        count, sets = int(which.max(initial=-1)) + 1, self.recompute_sets
+        columns = {name: np.repeat(column, len(sets)) for name, column in few.items()}
+        flags = [self._flags(index) for index in sets]
+        columns |= {name: np.tile([one[name] for one in flags], count) for name in flags[0]}
+        values = evaluate(self._micro_batch, {**self.constants, **columns}, count * len(sets))
+        # Sets that are never asked for have the costs of the first.
+        place = [sets.index(index) if index in sets else 0 for index in range(len(self._shares or RECOMPUTE_SETS))]
+        return {name: column.reshape(count, len(sets))[:, place] for name, column in values.items()}, which
 
     def exchange_table(self, layouts: Mapping[str, NDArray[Any]]) -> tuple[dict[str, Array], NDArray[np.int64]]:
         """Costs of gathering parameters and reducing gradients, and parameters on one rank; and each layout's row."""
@@ -236,16 +236,22 @@ class CostModel:
         columns["dp_shard"] = columns["dp_shard"] * columns["cp"]
         # Where both ends are shared out, every rank holds the same rows of them.
         columns["ends_apart"] = (head_position(columns) > 0) & (columns["spread"] == 0)
-        return distinct(self._exchange, columns, len(columns["tp"]), self.constants)
+        return self._once_each(self._exchange, columns)
 
     def pipeline_exchange_table(
         self, layouts: Mapping[str, NDArray[Any]]
     ) -> tuple[dict[str, Array], NDArray[np.int64]]:
         """What pipeline ranks exchange to share out slices, and each layout's row; nothing without slices."""
-        columns, rows = self._completed(layouts), len(layouts["tp"])
         if not self.sliced:
-            return {}, np.zeros(rows, dtype=np.int64)
-        return distinct(self._pipeline_exchange, columns, rows, self.constants)
+            return {}, np.zeros(len(layouts["tp"]), dtype=np.int64)
+        return self._once_each(self._pipeline_exchange, self._completed(layouts))
+
+    def _once_each(
+        self, lowered: Lowered, columns: Mapping[str, NDArray[Any]]
+    ) -> tuple[dict[str, Array], NDArray[np.int64]]:
+        """The outputs for each distinct row of the columns that are read, and which of them each row is."""
+        few, which = distinct(lowered.inputs, columns, len(columns["tp"]))
+        return evaluate(lowered, {**self.constants, **few}, int(which.max(initial=-1)) + 1), which
 
     def stages(
         self, costs: "LayoutCosts", rows: Mapping[str, NDArray[Any]], outputs: str = "times"
@@ -261,8 +267,12 @@ class CostModel:
 
     def _with_flags(self, recompute: int) -> dict[str, float]:
         """The constants and the flags of a recompute set."""
+        return self.constants | self._flags(recompute)
+
+    def _flags(self, recompute: int) -> dict[str, float]:
+        """The flags of a recompute set."""
         shares = self._shares[recompute] if self._shares is not None else dict.fromkeys(RECOMPUTE_SETS[recompute], 1.0)
-        return self.constants | {recompute_flag(module): shares.get(module, 0.0) for module in RECOMPUTE_MODULES}
+        return {recompute_flag(module): shares.get(module, 0.0) for module in RECOMPUTE_MODULES}
 
     def _completed(self, layouts: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         """The layouts with the vocabulary as it is padded, and the length of a slice where there are several."""

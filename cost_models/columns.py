@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from cost_models.lowered import Lowered
 
-__all__ = ["CHUNK_ROWS", "distinct", "evaluate", "evaluate_distinct"]
+__all__ = ["CHUNK_ROWS", "distinct", "evaluate", "evaluate_distinct", "evaluate_once"]
 
 # 128 KiB a column: the few dozen columns in use at a time stay within a few MiB of second- and third-level cache.
 CHUNK_ROWS = 16_384
@@ -41,38 +41,46 @@ def evaluate_distinct(
     For expressions whose operators are dear (table look-ups, collectives) and whose columns repeat: operator seconds
     depend on few of a candidate's fields.
     """
-    few, index = distinct(lowered.inputs, columns, rows)
-    values = evaluate(lowered, {**constants, **few}, int(index.max(initial=-1)) + 1)
+    values, index = evaluate_once(lowered, columns, rows, constants)
     return {name: column[index] for name, column in values.items()}
 
 
-def distinct(names: Iterable[str], columns: Mapping[str, Any], rows: int) -> tuple[dict[str, Array], Array]:
-    """Those of the named columns that there are, once for each distinct row of them, and which each row is, int[rows].
+def evaluate_once(
+    lowered: Lowered, columns: Mapping[str, Any], rows: int, constants: Mapping[str, Any]
+) -> tuple[dict[str, Array], Array]:
+    """The outputs for each distinct row of `columns`, and which of them each row is, int[rows]."""
+    first, index = distinct(lowered.inputs, columns, rows)
+    few = {name: np.broadcast_to(columns[name], (rows,))[first] for name in lowered.inputs if name in columns}
+    return evaluate(lowered, {**constants, **few}, len(first)), index
 
-    Distinct rows are in the order of their values, column by column.
+
+def distinct(names: Iterable[str], columns: Mapping[str, Any], rows: int) -> tuple[Array, Array]:
+    """The first of each set of rows that are equal in the named columns, and of which set each row is, int[rows].
+
+    Sets are in the order of their values, column by column; of the names those count that there are.
     """
-    repeated = {name: np.broadcast_to(np.asarray(columns[name]), (rows,)) for name in names if name in columns}
     code, count = np.zeros(rows, dtype=np.int64), min(rows, 1)
-    for column in repeated.values():
-        number, size = _numbered(column)
+    for column in (np.asarray(columns[name]) for name in names if name in columns):
+        number, size = _numbered(column) if column.ndim else (column, 1)
         if size > 1:
             code, count = _numbered(code * size + number)
     first = np.empty(count, dtype=np.int64)
     first[code[::-1]] = np.arange(rows - 1, -1, -1)
-    return {name: column[first] for name, column in repeated.items()}, code
+    return first, code
 
 
 def _numbered(column: Array) -> tuple[Array, int]:
     """Of each entry the number among the distinct ones, ascending, and how many these are."""
-    if column.dtype.kind == "f" or not len(column):
-        values, number = np.unique(column, return_inverse=True)
-        return number, len(values)
-    low, high = int(column.min()), int(column.max())
-    if high - low > SPAN_PER_ROW * len(column):
+    if not len(column):
+        return np.zeros(0, dtype=np.int64), 0
+    low, high = column.min(), column.max()
+    if low == high:
+        return np.zeros(len(column), dtype=np.int64), 1
+    if column.dtype.kind != "i" or high - low > SPAN_PER_ROW * len(column):
         values, number = np.unique(column, return_inverse=True)
         return number, len(values)
     # Whole numbers in a narrow span are counted, not sorted.
-    found = np.zeros(high - low + 1, dtype=bool)
+    found = np.zeros(int(high - low) + 1, dtype=bool)
     found[column - low] = True
     number = np.cumsum(found) - 1
     return number[column - low], int(number[-1]) + 1

@@ -51,7 +51,6 @@ __all__ = [
     "least_memory",
     "mesh_bounds",
     "option_bounds",
-    "own_bounds",
     "span_bounds",
     "window",
 ]
@@ -164,13 +163,6 @@ def option_bounds(model: CostModel, costs: LayoutCosts, options: Rows) -> Array:
     complete = np.diff(np.append(first, len(stage))) == costs.layouts["pp"][found]
     bound[found] = np.where(complete, span.max(axis=1) + everything, np.inf)
     return bound
-
-
-def own_bounds(costs: LayoutCosts, options: Rows) -> Array:
-    """Lower bounds of the step of every plan that takes an option, seconds, float[options]: its stage's work alone."""
-    layout = options["layout"]
-    work = costs.layouts["num_microbatches"][layout] * sum(options[name] for name in MICRO_BATCH_OUTPUTS)
-    return np.asarray(work + options["first_s"] + options["last_s"] + costs.layouts["global_bound_s"][layout])
 
 
 def _weighted_seconds(costs: LayoutCosts, options: Rows) -> tuple[Array, Array]:

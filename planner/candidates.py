@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,11 +38,10 @@ def costed(search: Search, costs: LayoutCosts, *, evenly: bool = False) -> Itera
         costs, fitting, layout_of = alike_options(model, costs, rows)
         search.drop("memory", int(possible.sum()) - len(np.unique(layout_of)), search.cutoff_s)
         possible = possible[layout_of]
+        fitting = fitting if evenly else take(fitting, options.own_bounds(costs, fitting) < search.cutoff_s)
     else:
-        fitting = options.stage_options(model, costs, rows)
+        fitting = options.stage_options(model, costs, rows, inf if evenly else search.cutoff_s)
     some = np.bincount(fitting["layout"], minlength=len(costs)) > 0
-    if not evenly:
-        fitting = take(fitting, bounds.own_bounds(costs, fitting) < search.cutoff_s)
     bound_s = bounds.option_bounds(model, costs, fitting)
     edges = np.searchsorted(fitting["layout"], np.arange(len(costs) + 1))
     for index in np.argsort(bound_s, kind="stable").tolist():
@@ -49,7 +49,8 @@ def costed(search: Search, costs: LayoutCosts, *, evenly: bool = False) -> Itera
             yield Pipeline(model, costs, index, take(fitting, slice(edges[index], edges[index + 1])))
         elif possible[index]:
             # Windows leave out what is not under the cutoff: no bound of a layout's options says more than that.
-            search.drop("bound" if some[index] else "memory", bound_s=search.cutoff_s)
+            # Of a layout without options nothing fits, or under a cutoff nothing that would matter.
+            search.drop("bound" if some[index] or search.best else "memory", bound_s=search.cutoff_s)
 
 
 def bounded(search: Search, pipeline: Pipeline) -> Candidate | None:

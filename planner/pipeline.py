@@ -16,7 +16,7 @@ from cost_models.schedules.table import ActionTable
 from cost_models.schedules.times import StageTimes
 from planner.layout_costs import LayoutCosts
 from planner.live import cut_of
-from planner.options import Rows, chunk_rows
+from planner.options import CHUNK_KINDS, Rows, chunk_kinds, chunk_rows
 from planner.predict import ATTENTION_OUTPUTS, MICRO_BATCH_OUTPUTS, CostModel
 from planner.space import SCHEDULES, take, units
 from solver.assignment import AssignmentProblem, Path
@@ -78,6 +78,9 @@ class Pipeline:
         if vpp == 1:
             names = (*MICRO_BATCH_OUTPUTS, *(name for name in ATTENTION_OUTPUTS if name in self.options))
             return {name: self.options[name][:, None] for name in names}
+        kind = chunk_kinds(self.options, vpp)
+        if np.all(kind >= 0) and "plain_chunk_forward_s" in self.options:
+            return {name: _of_kinds(self.options, name, kind) for name in MICRO_BATCH_OUTPUTS}
         repeated = {name: np.repeat(column, vpp) for name, column in self.options.items()}
         rows = chunk_rows(repeated, np.tile(np.arange(vpp), len(self.options["layers"])))
         seconds = self.model.stages(self.costs, rows, "chunk")
@@ -208,3 +211,9 @@ class Pipeline:
         rows = take(self.options, np.asarray(choice))
         everything: Mapping[str, Any] = self.model.stages(self.costs, rows, "all")
         return {**rows, **everything}
+
+
+def _of_kinds(options: Rows, name: str, kind: NDArray[np.int64]) -> Array:
+    """A cost of each chunk of each option, float[options, vpp], from those of the kinds of chunk that it has."""
+    costs = np.column_stack([options[f"{each}_chunk_{name}"] for each in CHUNK_KINDS])
+    return np.take_along_axis(costs, kind, axis=1)

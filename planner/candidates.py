@@ -7,7 +7,7 @@ from math import inf
 import numpy as np
 from numpy.typing import NDArray
 
-from planner import bounds, options
+from planner import bounds, options, space
 from planner.alike import alike_options
 from planner.capability import is_restricted
 from planner.incumbent import Candidate, Search
@@ -21,11 +21,16 @@ from solver.dynamic_program import minimum_cost
 __all__ = ["bounded", "costed", "evenly_split", "replayed", "tightened", "under_cutoff"]
 
 
-def costed(search: Search, costs: LayoutCosts, *, evenly: bool = False) -> Iterator[Pipeline]:
+def costed(search: Search, costs: LayoutCosts) -> Iterator[Pipeline]:
     """The pipelines of a batch of layouts that fit: every stage has options, with their seconds and bytes.
 
-    Stages hold any number of layers that the cutoff allows, or with `evenly` about an even share.
+    Stages hold any number of layers that the cutoff allows.
     """
+    return (pipeline for _, pipeline in _in_order(search, costs, evenly=False))
+
+
+def _in_order(search: Search, costs: LayoutCosts, *, evenly: bool) -> Iterator[tuple[float, Pipeline]]:
+    """The pipelines of `costed`, or with `evenly` those whose stages hold about an even share; by their bounds."""
     model = search.model
     if not len(costs):
         return
@@ -46,7 +51,8 @@ def costed(search: Search, costs: LayoutCosts, *, evenly: bool = False) -> Itera
     edges = np.searchsorted(fitting["layout"], np.arange(len(costs) + 1))
     for index in np.argsort(bound_s, kind="stable").tolist():
         if bound_s[index] < search.cutoff_s:
-            yield Pipeline(model, costs, index, take(fitting, slice(edges[index], edges[index + 1])))
+            of_layout = take(fitting, slice(edges[index], edges[index + 1]))
+            yield float(bound_s[index]), Pipeline(model, costs, index, of_layout)
         elif possible[index]:
             # Windows leave out what is not under the cutoff: no bound of a layout's options says more than that.
             # Of a layout without options nothing fits, or under a cutoff nothing that would matter.
@@ -99,15 +105,19 @@ def under_cutoff(search: Search, candidate: Candidate) -> Candidate:
     return replace(candidate, pipeline=pipeline.restricted(np.flatnonzero(kept)), choice=choice)
 
 
-def evenly_split(trial: Search, costs: LayoutCosts) -> list[Candidate]:
-    """The layouts that fit with their layers split about evenly, those of least bound first.
+def evenly_split(trial: Search, costs: LayoutCosts, most: int) -> list[Candidate]:
+    """The best `most` of the layouts that fit with their layers split about evenly, one of each mesh, best first.
 
-    Where stages must choose alike, the choice of least bound of each layout that has a plan.
+    The best are those whose schedule's bound is the least.
     """
     found: dict[tuple[int, ...], Candidate] = {}
-    for pipeline in costed(trial, costs, evenly=True):
-        layout = tuple(pipeline.layout.values())
-        solution = minimum_cost(pipeline.chain) if layout not in found else None
+    limit_s = inf
+    for bound_s, pipeline in _in_order(trial, costs, evenly=True):
+        mesh = tuple(pipeline.layout[name] for name in space.MESH)
+        below_s = min(limit_s, found[mesh].bound_s if mesh in found else inf)
+        solution = minimum_cost(pipeline.chain, below_s - pipeline.global_floor_s) if bound_s < below_s else None
         if solution is not None and solution.feasible:
-            found[layout] = Candidate(pipeline, solution.choice, solution.bound + pipeline.global_floor_s)
-    return sorted(found.values(), key=lambda candidate: candidate.bound_s)
+            found[mesh] = Candidate(pipeline, solution.choice, solution.bound + pipeline.global_floor_s)
+            ordered = sorted(each.bound_s for each in found.values())
+            limit_s = ordered[most - 1] if len(ordered) >= most else inf
+    return sorted(found.values(), key=lambda candidate: candidate.bound_s)[:most]

@@ -33,7 +33,7 @@ def seeds(model: CostModel, costs: LayoutCosts) -> list[Candidate]:
     costs = refined(trial, costs.take(plain))
     costs = costs.take(np.argsort(estimated_s(costs, space.units(model.request.model)), kind="stable"))
     costs = costs.take(space.first_of_each(costs.layouts, space.MESH, SEEDS_A_MESH))
-    found = _best_of_each_mesh(evenly_split(trial, costs))[:SEEDS_REPLAYED]
+    found = evenly_split(trial, costs, SEEDS_REPLAYED)
     return [replace(replayed(candidate), bound_s=-inf) for candidate in found]
 
 
@@ -45,14 +45,6 @@ def estimated_s(costs: LayoutCosts, layers: int) -> NDArray[np.float64]:
     return np.asarray(costs.layouts["bound_s"] * (widest + (pp - 1) / (m * vpp * slices)))
 
 
-def _best_of_each_mesh(candidates: list[Candidate]) -> list[Candidate]:
-    """The first candidate of every mesh, in the order given."""
-    first: dict[tuple[int, ...], Candidate] = {}
-    for candidate in candidates:
-        first.setdefault(candidate.mesh, candidate)
-    return list(first.values())
-
-
 def neighbours(search: Search) -> None:
     """None; on the meshes one step from the best one, the evenly split plan of least bound is replayed, to be told."""
     if search.best is None or search.limit_reached:
@@ -60,7 +52,7 @@ def neighbours(search: Search) -> None:
     nearby = _nearby(search, search.best)
     if not len(nearby):
         return
-    for candidate in _best_of_each_mesh(evenly_split(Search(search.model), nearby)):
+    for candidate in evenly_split(Search(search.model), nearby, len(nearby)):
         search.add(replayed(candidate), proven=False)
 
 

@@ -10,15 +10,42 @@ from numpy.typing import NDArray
 from planner import bounds, options, space
 from planner.alike import alike_options
 from planner.capability import is_restricted
-from planner.incumbent import Candidate, Search
+from planner.incumbent import Candidate, Part, Search
 from planner.layout_costs import LayoutCosts
 from planner.pipeline import Pipeline
+from planner.predict import CostModel
 from planner.space import take
 from solver.assignment import Path
 from solver.cutting_planes import cutting_planes
 from solver.dynamic_program import minimum_cost
 
-__all__ = ["bounded", "costed", "evenly_split", "replayed", "tightened", "under_cutoff"]
+__all__ = ["assigned", "bounded", "costed", "evenly_split", "promising", "replayed", "tightened", "under_cutoff"]
+
+# Layouts of a batch that are costed together, beside others: enough for columns to be worth while.
+PART_LAYOUTS = 32
+
+
+def promising(search: Search, costs: LayoutCosts) -> Iterator[Candidate]:
+    """The layouts of a batch, each with its best assignment, whose bound is under the cutoff; not yet replayed.
+
+    Stages hold any number of layers that the cutoff allows. Parts of the batch know the cutoff that was when it began;
+    what is no longer under a later one is left out.
+    """
+    tasks = [(part, search.cutoff_s) for part in costs.parts(PART_LAYOUTS)]
+    for tally, found in search.workers.map(assigned, tasks):
+        search.absorb(tally)
+        for candidate in found:
+            if candidate.bound_s < search.cutoff_s:
+                yield candidate.of(search.model)
+            else:
+                search.drop("bound", bound_s=search.cutoff_s)
+
+
+def assigned(model: CostModel, costs: LayoutCosts, cutoff_s: float) -> tuple[Search, list[Candidate]]:
+    """What part of a batch counts, and its layouts that have an assignment under the cutoff."""
+    part = Part(model, cutoff_s)
+    found = (bounded(part, pipeline) for pipeline in costed(part, costs))
+    return part, [candidate for candidate in found if candidate is not None]
 
 
 def costed(search: Search, costs: LayoutCosts) -> Iterator[Pipeline]:
@@ -56,7 +83,7 @@ def _in_order(search: Search, costs: LayoutCosts, *, evenly: bool) -> Iterator[t
         elif possible[index]:
             # Windows leave out what is not under the cutoff: no bound of a layout's options says more than that.
             # Of a layout without options nothing fits, or under a cutoff nothing that would matter.
-            search.drop("bound" if some[index] or search.best else "memory", bound_s=search.cutoff_s)
+            search.drop("bound" if some[index] or search.cutoff_s < inf else "memory", bound_s=search.cutoff_s)
 
 
 def bounded(search: Search, pipeline: Pipeline) -> Candidate | None:

@@ -61,6 +61,18 @@ class LayoutCosts:
             relief=self.relief[rows],
         )
 
+    def compact(self) -> "LayoutCosts":
+        """The costs of the same layouts without the distinct rows that none of them is."""
+        tables: dict[str, Any] = {}
+        for name in ("micro_batch", "exchange", "pipeline_exchange"):
+            used, row = np.unique(getattr(self, f"{name}_row"), return_inverse=True)
+            tables |= {name: take(getattr(self, name), used), f"{name}_row": row}
+        return replace(self, **tables)
+
+    def parts(self, size: int) -> list["LayoutCosts"]:
+        """The layouts by `size` at a time."""
+        return [self.take(slice(start, start + size)).compact() for start in range(0, len(self), size)]
+
     def with_columns(self, **columns: NDArray[Any]) -> "LayoutCosts":
         """The costs of the same layouts, which get more columns."""
         return replace(self, layouts={**self.layouts, **columns})

@@ -40,6 +40,15 @@ class Pipeline:
     index: int
     options: Rows
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What goes from one process to another: not the model, which each has."""
+        return {"model": None, "costs": self.costs.take([self.index]).compact(), "index": 0, "options": self._alone}
+
+    @property
+    def _alone(self) -> Rows:
+        """The options, of the only layout that there is."""
+        return {**self.options, "layout": np.zeros_like(self.options["layout"])}
+
     @cached_property
     def layout(self) -> dict[str, int]:
         """The layout's columns as plain integers, its bounds left out."""

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from planner import compose
 from planner.best_first import best_first
-from planner.candidates import bounded, costed, replayed, tightened
+from planner.candidates import promising, replayed, tightened
 from planner.document import PlanDocument
 from planner.errors import Interrupted, LimitReached
 from planner.incumbent import Search
@@ -22,17 +22,17 @@ from planner.seeds import neighbours
 __all__ = ["plan"]
 
 
-def plan(request: PlanRequest, progress: Callable[[Progress], None] | None = None) -> PlanDocument:
-    """The fastest plan that fits, with its certificate.
+def plan(request: PlanRequest, progress: Callable[[Progress], None] | None = None, *, jobs: int = 1) -> PlanDocument:
+    """The fastest plan that fits, with its certificate, found by `jobs` processes; it does not depend on them.
 
-    Raises InfeasibleError when nothing fits, LimitReached at `request.time_limit_s` and Interrupted on Ctrl-C, both
-    with the best plan so far.
+    More than one are spawned: a script that asks for them guards its main module. Raises InfeasibleError when nothing
+    fits, LimitReached at `request.time_limit_s` and Interrupted on Ctrl-C, both with the best plan so far.
     """
-    search = searched(Search(CostModel(request), progress))
+    search = searched(Search(CostModel(request), progress, jobs=jobs))
     if search.best is None:  # nothing fits in the GPUs' memory: with the host's, something may
-        search = searched(Search(CostModel(request, offload=True), progress))
+        search = searched(Search(CostModel(request, offload=True), progress, jobs=jobs))
     if search.best is None:  # the project's own runtime has schedules that keep less
-        search = _on_runtime(search, progress)
+        search = _on_runtime(search, progress, jobs)
     if search.best is None:
         raise explain_infeasible(search)
     if search.limit_reached and not search.proven:
@@ -42,12 +42,13 @@ def plan(request: PlanRequest, progress: Callable[[Progress], None] | None = Non
     return compose.document(search)
 
 
-def _on_runtime(search: Search, progress: Callable[[Progress], None] | None) -> Search:
+def _on_runtime(search: Search, progress: Callable[[Progress], None] | None, jobs: int) -> Search:
     """The search over all schedules of the project's own runtime; the one given where nothing fits there either."""
     request = search.request
     if request.target != "any" or request.schedules != SEARCHED:
         return search
-    found = searched(Search(CostModel(request.replaced(target="runtime", schedules=schedules_of("runtime"))), progress))
+    request = request.replaced(target="runtime", schedules=schedules_of("runtime"))
+    found = searched(Search(CostModel(request), progress, jobs=jobs))
     found.told = (
         "Nothing else fits: the plan is for the project's own runtime, as if asked for with --target runtime.",
     )
@@ -58,13 +59,13 @@ def searched(search: Search) -> Search:
     """The search, after everything that could hold the fastest plan was looked at."""
     try:
         for costs in best_first(search):
-            for pipeline in costed(search, costs):
-                candidate = bounded(search, pipeline)
-                if candidate is not None:
-                    search.add(replayed(candidate))
+            for candidate in promising(search, costs):
+                search.add(replayed(candidate))
         for candidate in search.open_candidates():
             search.close(candidate, tightened(search, candidate))
         neighbours(search)
     except KeyboardInterrupt:
         raise Interrupted(compose.document(search) if search.best else None) from None
+    finally:
+        search.workers.stop()
     return search

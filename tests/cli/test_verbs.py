@@ -38,7 +38,7 @@ def searching(monkeypatch: pytest.MonkeyPatch) -> Callable[[Search], None]:
 def raising(error: BaseException) -> Search:
     """A search that ends in an error."""
 
-    def search(request: PlanRequest, progress: object) -> PlanDocument:
+    def search(request: PlanRequest, progress: object, jobs: int) -> PlanDocument:
         raise error
 
     return search
@@ -69,7 +69,7 @@ def test_flags_reach_the_request(searching: Callable[[Search], None]) -> None:
     """Every flag of planning changes the request that the search gets."""
     asked: list[PlanRequest] = []
 
-    def search(request: PlanRequest, progress: object) -> PlanDocument:
+    def search(request: PlanRequest, progress: object, jobs: int) -> PlanDocument:
         asked.append(request)
         return sample_document()
 

@@ -166,8 +166,8 @@ def planning(
         "top_k": top_k,
         "overrides": set_ or (),
     }
-    ways = {"output": output, "stats": stats, "why_not": why_not, "advise": advise, "jobs": jobs}
-    _answer(lambda: plan(flags, as_json=json, **ways), json)
+    files = {"output": output, "stats": stats}
+    _answer(lambda: plan(flags, as_json=json, **files, why_not=why_not, advise=advise, jobs=jobs), json)
 
 
 @app.command()

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
+from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
@@ -20,6 +21,9 @@ from planner.request import PlanRequest
 __all__ = ["Workers"]
 
 Part = tuple[Any, ...]
+
+# Parts that another process has at a time: the one it works on and the next.
+AHEAD = 2
 
 
 class Workers:
@@ -51,18 +55,31 @@ class Workers:
         """
         if self._pool is None or not all(future.done() for future in self._ready):
             return [function(self._model, *part) for part in parts]
-        # This process begins in front, the others at the end: a part that none has begun is taken back from them.
-        others = {index: self._pool.submit(_run, function, *parts[index]) for index in reversed(range(1, len(parts)))}
-        found = {
-            index: function(self._model, *part)
-            for index, part in enumerate(parts)
-            if index not in others or others[index].cancel()
-        }
         try:
-            return [found[index] if index in found else others[index].result() for index in range(len(parts))]
+            found = self._shared(self._pool, function, parts)
         except BrokenProcessPool as error:
             message = f"one of the {self._jobs} processes of --jobs was ended; with --jobs 1 there is one only"
             raise PlannerError(message) from error
+        return [found[index] for index in range(len(parts))]
+
+    def _shared(self, pool: ProcessPoolExecutor, function: Callable[..., Any], parts: Sequence[Part]) -> dict[int, Any]:
+        """What each part gives: this process begins in front, the others at the end."""
+        left = deque(range(len(parts)))
+        found: dict[int, Any] = {}
+        others: dict[int, Future[Any]] = {}
+        while left or others:
+            while len(left) > 1 and len(others) < AHEAD * (self._jobs - 1):
+                index = left.pop()
+                others[index] = pool.submit(_run, function, *parts[index])
+            if left:
+                index = left.popleft()
+                found[index] = function(self._model, *parts[index])
+            else:
+                wait(others.values(), return_when=FIRST_COMPLETED)
+            done = {index: future.result() for index, future in others.items() if future.done()}
+            found |= done
+            others = {index: future for index, future in others.items() if index not in done}
+        return found
 
     def stop(self) -> None:
         """None; the other processes end."""

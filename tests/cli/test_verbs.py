@@ -31,7 +31,7 @@ def searching(monkeypatch: pytest.MonkeyPatch) -> Callable[[Search], None]:
         module.plan = search  # type: ignore[attr-defined]
         monkeypatch.setitem(sys.modules, "planner.search", module)
 
-    replace(lambda request, progress: sample_document())
+    replace(lambda request, progress, jobs: sample_document())
     return replace
 
 

@@ -28,7 +28,8 @@ def refined(search: Search, costs: LayoutCosts) -> LayoutCosts:
         fits = can_fit(search, costs)
         search.drop("memory", len(costs) - len(fits))
         return fits
-    parts = search.workers.map(bounds.fullest_stage_bounds, [(part,) for part in costs.parts(PART_LAYOUTS)])
+    tasks = [(part, search.cutoff_s) for part in costs.parts(PART_LAYOUTS)]
+    parts = search.workers.map(bounds.fullest_stage_bounds, tasks)
     step = np.maximum(costs.layouts["bound_s"], np.concatenate([*parts, np.empty(0)]))
     order = np.argsort(step, kind="stable")
     possible = order[step[order] < inf]

@@ -59,28 +59,40 @@ def distinct(names: Iterable[str], columns: Mapping[str, Any], rows: int) -> tup
 
     Sets are in the order of their values, column by column; of the names those count that there are.
     """
-    code, count = np.zeros(rows, dtype=np.int64), min(rows, 1)
+    code, span = np.zeros(rows, dtype=np.int64), 1
     for column in (np.asarray(columns[name]) for name in names if name in columns):
-        number, size = _numbered(column) if column.ndim else (column, 1)
-        if size > 1:
-            code, count = _numbered(code * size + number)
+        number, size = _placed(column, rows)
+        if span * size > SPAN_PER_ROW * rows:
+            code, span = _numbered(code, span)
+            number, size = _numbered(number, size)
+        code, span = (code * size + number if size > 1 else code), span * size
+    code, count = _numbered(code, span)
     first = np.empty(count, dtype=np.int64)
     first[code[::-1]] = np.arange(rows - 1, -1, -1)
     return first, code
 
 
-def _numbered(column: Array) -> tuple[Array, int]:
-    """Of each entry the number among the distinct ones, ascending, and how many these are."""
-    if not len(column):
-        return np.zeros(0, dtype=np.int64), 0
+def _placed(column: Array, rows: int) -> tuple[Array, int]:
+    """Whole numbers from 0 in the order of the entries, equal where these are, and how many there may be."""
+    if not rows or not column.ndim:
+        return np.zeros(rows, dtype=np.int64), 1
     low, high = column.min(), column.max()
     if low == high:
-        return np.zeros(len(column), dtype=np.int64), 1
-    if column.dtype.kind != "i" or high - low > SPAN_PER_ROW * len(column):
-        values, number = np.unique(column, return_inverse=True)
+        return np.zeros(rows, dtype=np.int64), 1
+    if column.dtype.kind == "i" and high - low <= SPAN_PER_ROW * rows:
+        return column - low, int(high - low) + 1
+    values, number = np.unique(column, return_inverse=True)
+    return number, len(values)
+
+
+def _numbered(code: Array, span: int) -> tuple[Array, int]:
+    """Of each whole number under `span` its place among the distinct ones, ascending, and how many these are."""
+    if not len(code):
+        return code, 0
+    if span > SPAN_PER_ROW * len(code):  # sorted: a table of the span would be too long
+        values, number = np.unique(code, return_inverse=True)
         return number, len(values)
-    # Whole numbers in a narrow span are counted, not sorted.
-    found = np.zeros(int(high - low) + 1, dtype=bool)
-    found[column - low] = True
+    found = np.zeros(span, dtype=bool)
+    found[code] = True
     number = np.cumsum(found) - 1
-    return number[column - low], int(number[-1]) + 1
+    return number[code], int(number[-1]) + 1

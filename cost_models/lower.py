@@ -44,11 +44,11 @@ def lower(outputs: Mapping[str, Any], functions: Mapping[str, Callable[..., Any]
 def parted(outputs: Mapping[str, Any], late: Collection[str]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The outputs in two steps: what they need of all symbols that are not `late`, by name, and what is then left.
 
-    The first step is made of the largest parts without a late symbol; the second reads them by their names.
+    The first step is made of the constant and of the factors of each late term; the second reads them by their names.
 
     >>> a, b, c = sympy.symbols("a b c")
-    >>> parted({"y": a * b + a * c + b}, ["c"])
-    ({'_early0': a*b + b, '_early1': a}, {'y': _early0 + _early1*c})
+    >>> parted({"y": a * (b + c) + b * c}, ["c"])
+    ({'_early0': a*b, '_early1': a + b}, {'y': _early0 + _early1*c})
     """
     found: dict[Any, Any] = {}
 
@@ -63,8 +63,11 @@ def parted(outputs: Mapping[str, Any], late: Collection[str]) -> tuple[dict[str,
             return early(expression)
         if not (expression.is_Add or expression.is_Mul):
             return expression if expression.is_Symbol else expression.func(*map(rest, expression.args))
-        own = [term for term in expression.args if not is_late(term)]
-        return expression.func(early(expression.func(*own)), *(rest(term) for term in expression.args if is_late(term)))
+        factors: dict[Any, list[Any]] = {}
+        for term in sympy.Add.make_args(sympy.expand_mul(expression)):
+            apart = sympy.sift(sympy.Mul.make_args(term), is_late)
+            factors.setdefault(tuple(apart[True]), []).append(sympy.Mul(*apart[False]))
+        return sympy.Add(*(sympy.Mul(early(sympy.Add(*factor)), *map(rest, part)) for part, factor in factors.items()))
 
     left = {name: rest(sympy.sympify(expression)) for name, expression in outputs.items()}
     return {symbol.name: expression for expression, symbol in found.items()}, left

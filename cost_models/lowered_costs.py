@@ -43,7 +43,6 @@ LATE = (
     "waiting_embedding",
     "waiting_head",
     "recompute_layers",
-    "recompute_ends",
 )
 
 

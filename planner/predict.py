@@ -41,7 +41,7 @@ MICRO_BATCH_OUTPUTS = ("forward_s", "input_grad_s", "weight_grad_s")
 ATTENTION_OUTPUTS = ("forward_attention_s", "backward_attention_s")
 # What a row names of its costs; and what tells rows apart of which the column `stage` numbers the stages.
 ROW_KEYS = ("layout", "zero", "recompute")
-STAGE_KEYS = ("stage", "zero", "recompute", *OFFLOADS)
+STAGE_KEYS = ("stage", "zero", "recompute", "recompute_ends", *OFFLOADS)
 TIME_OUTPUTS = (*MICRO_BATCH_OUTPUTS, "first_s", "last_s", "global_s")
 # Groups of outputs that are asked for together; "all" is every output of the stage expressions.
 OUTPUTS: Mapping[str, tuple[str, ...]] = {
@@ -49,6 +49,7 @@ OUTPUTS: Mapping[str, tuple[str, ...]] = {
     "chunk": MICRO_BATCH_OUTPUTS,
     "global": ("global_s",),
     "device": ("device_bytes", "host_bytes"),
+    "option": (*TIME_OUTPUTS, "device_bytes"),
     "phases": ("device_bytes", "saved_bytes", "waiting_bytes", "buffer_bytes", "transient_bytes", "optimizer_bytes"),
     "all": (),
 }
@@ -190,6 +191,10 @@ class CostModel:
             self._stages[outputs] = lowered.rebound(self.functions)
         return self._stages[outputs]
 
+    def operations(self, outputs: str) -> int:
+        """Size of the stage expressions of a group of outputs, after common parts are shared."""
+        return self._lowered(outputs).operations
+
     @cached_property
     def recompute_modules(self) -> frozenset[str]:
         """Entries of the recompute vocabulary that free memory of this model under its recipe."""
@@ -283,9 +288,9 @@ class CostModel:
         changing = tuple(name for name in lowered.late.inputs if name not in columns)
 
         def late(rows: Mapping[str, NDArray[Any]]) -> dict[str, Array]:
-            values = evaluate(lowered.late, columns | {name: rows.get(name, 0.0) for name in changing}, count)
+            own = {name: np.asarray(rows.get(name, 0.0), dtype=np.float64) for name in changing}
             # What overlapping hides is a difference: where all is hidden, rounding can leave a hair below zero.
-            return {name: np.maximum(column, 0.0, out=column) for name, column in values.items()}
+            return {name: np.maximum(values, 0.0) for name, values in lowered.late(columns | own).items()}
 
         return late
 

@@ -21,8 +21,8 @@ from solver.dynamic_program import minimum_cost
 
 __all__ = ["assigned", "bounded", "costed", "evenly_split", "promising", "replayed", "tightened", "under_cutoff"]
 
-# Layouts of a batch that are costed together, beside others: enough for columns to be worth while.
-PART_LAYOUTS = 32
+# Parts of a batch that are costed beside each other, and layouts of the smallest: enough for columns to be worth while.
+MOST_PARTS, LEAST_PART = 4, 32
 
 
 def promising(search: Search, costs: LayoutCosts) -> Iterator[Candidate]:
@@ -31,7 +31,8 @@ def promising(search: Search, costs: LayoutCosts) -> Iterator[Candidate]:
     Stages hold any number of layers that the cutoff allows. Parts of the batch know the cutoff that was when it began;
     what is no longer under a later one is left out.
     """
-    tasks = [(part, search.cutoff_s) for part in costs.parts(PART_LAYOUTS)]
+    size = max(LEAST_PART, -(-len(costs) // MOST_PARTS))
+    tasks = [(part, search.cutoff_s) for part in costs.parts(size)]
     for tally, found in search.workers.map(assigned, tasks):
         search.absorb(tally)
         for candidate in found:

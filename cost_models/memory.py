@@ -307,10 +307,12 @@ def _waiting_logits_bytes(recipe: FrameworkRecipe) -> Expr:
 def _backward_bytes(recipe: FrameworkRecipe) -> Expr:
     """What the backward through one layer needs beside states and activations.
 
-    A recomputed layer is restored whole; sharded gradients exist unsharded for a chunk (ZeRO-2) or a unit (ZeRO-3).
+    A recomputed layer is restored whole; sharded gradients exist unsharded for a chunk (ZeRO-2, without buckets) or
+    a unit.
     """
     restored = at_least(sym.recompute_layers, 1) * sym.PARTS["layer_restored_bytes"]
-    unsharded = (1 - sym.shard_weights) * _largest_chunk() + sym.shard_weights * _largest_unit()
+    of_weights = _largest_unit() if recipe.reduces_in_buckets else _largest_chunk()
+    unsharded = (1 - sym.shard_weights) * of_weights + sym.shard_weights * _largest_unit()
     return sym.PARTS["layer_workspace_bytes"] + restored + recipe.gradient_bytes * sym.shard_gradients * unsharded
 
 

@@ -59,6 +59,9 @@ class FrameworkRecipe(Spec):
     reduces_each_micro_batch: Flag = Field(
         True, description="sharded gradients are reduced after every micro-batch; else once, after the last"
     )
+    reduces_in_buckets: Flag = Field(
+        False, description="gradients are sharded unit by unit within a backward; else a chunk's after its backward"
+    )
     overlap_parameter_gather: Flag = Field(True, description="parameter gather runs beside forward")
     overlap_tensor_parallel: Flag = Field(
         False, description="tensor-parallel collectives run in pieces beside the products that they feed or follow"

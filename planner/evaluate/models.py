@@ -174,9 +174,9 @@ def _sized(cells: Cells, base: ModelSpec, name: str) -> ModelSpec:
 
 def _is_deeper(cells: Cells, model: ModelSpec) -> bool:
     """Whether the row's size, in three digits or more, is not that of the catalog's model at the row's width."""
-    printed = cells.row.get("params_b", "")
-    exact = len(printed.replace(".", "")) >= SIZE_DIGITS
-    return exact and abs(parameters(model) / 1e9 / float(printed) - 1) > ANOTHER_SIZE
+    billions = cells.number("params_b") or 0.0
+    exact = len(f"{billions:g}".replace(".", "")) >= SIZE_DIGITS
+    return exact and abs(parameters(model) / 1e9 / billions - 1) > ANOTHER_SIZE
 
 
 def _heads(cells: Cells, base: ModelSpec, hidden: int | None, heads: int | None) -> dict[str, object]:

@@ -91,6 +91,13 @@ def test_fp8_keeps_operands_in_a_byte():
     assert saved == pytest.approx(tokens * (2 * model.hidden + model.ffn - model.heads * model.head_dim))
 
 
+def test_operands_that_are_cast_again_are_kept_as_in_bf16():
+    """An engine that casts once more in the backward keeps as much as without fp8."""
+    again = {"keeps_cast_operands": False}
+    kept = layer(dtype="fp8", quantised=1, recipe_changes=again)["layer_saved_bytes"]
+    assert kept == pytest.approx(layer()["layer_saved_bytes"])
+
+
 def test_fp8_products_cast_their_operands():
     """With products as fast as in bf16, casting makes a layer slower."""
     assert layer(quantised=1)["layer_forward_s"] > layer()["layer_forward_s"]

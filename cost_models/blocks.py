@@ -102,7 +102,9 @@ def norm(name: str, model: ModelSpec, recipe: FrameworkRecipe, input_name: str) 
     An RMS norm that is not fused (a layer norm always is) works on an fp32 copy, kept with what the weight multiplies.
     """
     local_bytes = residual_bytes / sequence_shard
-    output_bytes = operand_bytes(recipe) * tokens * sym.hidden / sequence_shard  # kept as the next product's operand
+    output_bytes = operand_bytes(recipe) * tokens * sym.hidden  # kept as the next product's operand
+    if not recipe.keeps_gathered_operands:
+        output_bytes /= sequence_shard
     eager = model.norm == "rmsnorm" and not recipe.fused_norm
     forward, backward = EAGER_NORM_PASSES if eager else (2, 3)
     kept = (Tensor(f"{name} copies", 2 * local_bytes, ("norm",)),) if eager else ()

@@ -51,6 +51,9 @@ class FrameworkRecipe(Spec):
     keeps_cast_operands: Flag = Field(
         True, description="operands of fp8 products are kept as they were cast; else in bf16, and cast once more"
     )
+    keeps_gathered_operands: Flag = Field(
+        False, description="what sequence parallelism gathers for a product is kept whole; else gathered once more"
+    )
     dropout: Flag = Field(False, description="dropout masks are kept for backward")
     sequence_parallel: Flag = Field(
         True, description="tensor parallelism shards norms and residuals along the sequence"

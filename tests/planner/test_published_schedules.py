@@ -1,8 +1,8 @@
 """Schedules side by side as others measured them: what they need more or less than 1F1B, and which is faster.
 
 Sizes, step rates and memory are those of Qi et al. 2024, "Zero Bubble Pipeline Parallelism", tables 3 and 4 (A100, no
-flash attention), and of AMD's Primus on MI300X and MI355X, which does not tell its batches: 32 micro-batches of one
-sequence are assumed, 16 for the larger model.
+flash attention), and of AMD's Primus on MI300X and MI355X. The latter does not tell its batches: 32 micro-batches of one
+sequence are assumed, 16 for the larger model. What it calls Llama 2 7B had 16 layers: see LLAMA_LAYERS.
 """
 
 from functools import lru_cache
@@ -11,6 +11,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from cost_models.schedules import v_min
+from cost_models.schedules.simulate import simulate
+from cost_models.schedules.v_order import Block, squeezed_table
+from cost_models.specs.catalog import load_model
 from planner.fixed import FixedStage, fixed_candidate
 from planner.predict import CostModel
 from planner.request import build_request
@@ -82,15 +86,24 @@ def paper(size: str, micro_batches: int) -> dict[str, tuple[float, float]]:
     return {name: costs(request, {**layout, "vpp": vpp[name]}, name, held) for name in vpp}
 
 
-def costs(request: Any, layout: dict[str, int], schedule: str, held: list[int]) -> tuple[float, float]:
-    """Step seconds and allocated bytes of the fullest rank."""
+def costs(
+    request: Any, layout: dict[str, int], schedule: str, held: list[int], block: Block | None = None
+) -> tuple[float, float]:
+    """Step seconds, of another V order where a block is given, and allocated bytes of the fullest rank."""
     ones = ("tp", "cp", "cp_heads", "ep", "etp", "dp", "dp_shard", "dp_replicate", "slices")
     none = dict.fromkeys(("sequence_parallel", "cp_ring", "rank_order", "group_size"), 0)
     fields = {**dict.fromkeys(ones, 1), **none, **layout, "schedule": SCHEDULES.index(schedule)}
     stages = [FixedStage(layers, zero=int(fields["dp"] > 1)) for layers in held]
     candidate = fixed_candidate(CostModel(request), fields, stages)
-    chosen = candidate.pipeline.chosen(candidate.choice)
-    return candidate.objective_s, float(chosen["allocated_bytes"].max())
+    pipeline, choice = candidate.pipeline, candidate.choice
+    chosen = pipeline.chosen(choice)
+    step_s = candidate.objective_s
+    if block is not None:
+        table = squeezed_table(schedule, block, layout["pp"], layout["num_microbatches"])
+        step_s += float(
+            simulate(table, pipeline.times(choice)).span_s - simulate(pipeline.table, pipeline.times(choice)).span_s
+        )
+    return step_s, float(chosen["allocated_bytes"].max())
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -118,15 +131,22 @@ def test_split_backwards_are_as_fast_as_measured_beside_1f1b(size: str, micro_ba
 
 
 LLAMA = {"zb-h1": 11411, "zb-v": 11347, "interleaved": 10974, "v-half": 10894, "1f1b": 10057, "v-min": 8897}
+LLAMA_FLOPS = {"zb-h1": 268e12, "zb-v": 265.9e12, "interleaved": 257.3e12, "v-half": 255.1e12, "1f1b": 235.7e12}
+"""FLOP/s a GPU, beside the tokens a second."""
+LLAMA_LAYERS = 16
+"""What these FLOPs a token are those of, at 4k with the whole square of the attention."""
 QWEN = {"interleaved": 3025, "zb-h1": 2963, "zb-v": 2953, "v-half": 2913, "1f1b": 2742, "v-min": 2201}
+PUBLISHED_BLOCK = Block(v_min.AT_ONCE, turns=(1, 1, 1))
+"""V-Min of 8 ranks as it ran there. Ours turns later at the same peak, and loses less of a step."""
 
 
 def primus(name: str) -> dict[str, float]:
-    """Tokens a second and GPU of Llama 2 7B on 8 MI300X, or of Qwen3 235B on 32 MI355X, by schedule."""
+    """Tokens a second and GPU of 16 layers of Llama 2 7B on 8 MI300X, or of Qwen3 235B on 32 MI355X, by schedule."""
     if name == "llama2-7b":
-        request = build_request(name, 8, gpu="mi300x", seq_len="4k", global_batch=32)
+        overrides = [f"model.layers={LLAMA_LAYERS}"]
+        request = build_request(name, 8, gpu="mi300x", seq_len="4k", global_batch=32, overrides=overrides)
         layout, chunks = {"pp": 8, "micro_batch_size": 1, "num_microbatches": 32}, 2
-        plain = v_shaped = [4] * 8
+        plain = v_shaped = [2] * 8
     else:
         request = build_request(name, 32, gpu="mi355x", seq_len="4k", global_batch=128)
         layout, chunks = {"pp": 4, "ep": 8, "dp": 8, "dp_shard": 8, "micro_batch_size": 1, "num_microbatches": 16}, 4
@@ -135,19 +155,37 @@ def primus(name: str) -> dict[str, float]:
     for schedule in LLAMA:
         vpp = {"1f1b": 1, "zb-h1": 1, "interleaved": chunks}.get(schedule, 2)
         held = plain if schedule in ("1f1b", "zb-h1", "interleaved") else v_shaped
-        seconds, _ = costs(request, {**layout, "vpp": vpp}, schedule, held)
+        block = PUBLISHED_BLOCK if schedule == "v-min" else None
+        seconds, _ = costs(request, {**layout, "vpp": vpp}, schedule, held, block)
         found[schedule] = request.workload.tokens / seconds / request.cluster.gpus
     return found
+
+
+def test_the_llama_that_was_measured_had_half_of_the_layers() -> None:
+    """FLOPs a token, as printed, are those of 16 layers within what rounding leaves; of 32 they would be 1.9 times.
+
+    Its memory says so too: 16.3 GiB with 1F1B and 21.4 interleaved are less than the states and activations of 32.
+    """
+    model = load_model("llama2-7b")
+    per_layer = 4 * model.hidden**2 + 3 * model.hidden * model.ffn
+    attention = 12 * LLAMA_LAYERS * model.hidden * 4096
+    expected = 6 * (LLAMA_LAYERS * per_layer + model.hidden * model.vocab) + attention
+    for schedule, flops in LLAMA_FLOPS.items():
+        assert flops / LLAMA[schedule] == pytest.approx(expected, rel=3e-3), schedule
 
 
 @pytest.mark.parametrize(("name", "measured"), [("llama2-7b", LLAMA), ("qwen3-235b-a22b", QWEN)])
 def test_schedules_come_in_the_order_measured_on_mi300_and_mi355(name: str, measured: dict[str, float]) -> None:
     """All pairs that differ by 3 % or more.
 
-    But for V-Min and 1F1B of the small model: V-Min is measured to lose an eighth, and predicted to gain a little.
+    V-Min loses to 1F1B because every micro-batch takes six times the longer of forward and input gradient and up to six
+    hops. On MI300X two neighbours have one link out of seven, and a chunk was a single layer: a hop is a fifth of it.
+
+    Interleaved 1F1B and ZB-V on MI355X are 2.4 % apart, the other way round than here (1.123 and 1.146 of 1F1B). They
+    change places where input gradients last 1.4 times what is predicted, 1.8 ms a layer more, which is what the backward
+    of grouped-query attention took there in 2025: Hu et al. 2025 (HipKittens) find it at a quarter of what it could be.
     """
     predicted = primus(name)
-    swapped = {"1f1b", "v-min"} if name == "llama2-7b" else set()
     for one, other in combinations(measured, 2):
-        if {one, other} != swapped and abs(measured[one] / measured[other] - 1) >= CLOSE:
+        if abs(measured[one] / measured[other] - 1) >= CLOSE:
             assert (predicted[one] > predicted[other]) == (measured[one] > measured[other]), (one, other)

@@ -1,21 +1,25 @@
 """Schedules side by side as others measured them: what they need more or less than 1F1B, and which is faster.
 
 Sizes, step rates and memory are those of Qi et al. 2024, "Zero Bubble Pipeline Parallelism", tables 3 and 4 (A100, no
-flash attention), and of AMD's Primus on MI300X and MI355X. The latter does not tell its batches: 32 micro-batches of one
+flash attention), and of AMD's Primus on MI300X and MI355X, which does not tell its batches: 32 micro-batches of one
 sequence are assumed, 16 for the larger model. What it calls Llama 2 7B had 16 layers: see LLAMA_LAYERS.
 """
 
+from collections.abc import Callable
 from functools import lru_cache
 from itertools import combinations
 from typing import Any, NamedTuple
 
 import pytest
+from numpy.typing import ArrayLike
 
 from cost_models.schedules import v_min
-from cost_models.schedules.simulate import simulate
+from cost_models.schedules.simulate import period_s, simulate
+from cost_models.schedules.times import StageTimes
 from cost_models.schedules.v_order import Block, squeezed_table
 from cost_models.specs.catalog import load_model
 from planner.fixed import FixedStage, fixed_candidate
+from planner.pipeline import Pipeline
 from planner.predict import CostModel
 from planner.request import build_request
 from planner.space import SCHEDULES
@@ -41,6 +45,7 @@ SIZES = {
     "14.6B": Size(46, 5120, 40, 16, 1, 3),
     "28.3B": Size(62, 6144, 48, 32, 1, 2),
 }
+SCHEDULES_OF_PAPER = ("1f1b", "interleaved", "zb-h1", "zb-h2")
 # GB a GPU, the same for all numbers of micro-batches.
 MEMORY = {
     "1.5B": {"1f1b": 30, "interleaved": 40, "zb-h1": 32, "zb-h2": 59},
@@ -48,7 +53,7 @@ MEMORY = {
     "14.6B": {"1f1b": 32, "interleaved": 39, "zb-h1": 33, "zb-h2": 51},
     "28.3B": {"1f1b": 43, "interleaved": 58, "zb-h1": 44, "zb-h2": 74},
 }
-# Samples a second and GPU by number of micro-batches. The paper's optimizer step overlaps the next step's warm-up.
+# Samples a second and GPU by number of micro-batches.
 RATES = {
     ("1.5B", 24): {"1f1b": 11.8, "interleaved": 13.1, "zb-h1": 12.9, "zb-h2": 14.5},
     ("1.5B", 64): {"1f1b": 13.6, "interleaved": 13.9, "zb-h1": 14.2, "zb-h2": 14.9},
@@ -82,28 +87,42 @@ def paper(size: str, micro_batches: int) -> dict[str, tuple[float, float]]:
     # The first and the last rank hold one layer fewer.
     held = [layers // ranks + (0 < rank < ranks - 1) for rank in range(ranks)]
     layout = {"pp": ranks, "micro_batch_size": sequences, "num_microbatches": micro_batches}
-    vpp = {"1f1b": 1, "interleaved": chunks, "zb-h1": 1, "zb-h2": 1}
-    return {name: costs(request, {**layout, "vpp": vpp[name]}, name, held) for name in vpp}
+    at_once = [
+        costs(request, {**layout, "vpp": chunks}, name, held) for name, chunks in (("1f1b", 1), ("interleaved", chunks))
+    ]
+    split = [costs(request, {**layout, "vpp": 1}, name, held, validated_afterwards) for name in ("zb-h1", "zb-h2")]
+    return dict(zip(SCHEDULES_OF_PAPER, (*at_once, *split), strict=True))
 
 
 def costs(
-    request: Any, layout: dict[str, int], schedule: str, held: list[int], block: Block | None = None
+    request: Any,
+    layout: dict[str, int],
+    schedule: str,
+    held: list[int],
+    step_s: Callable[[Pipeline, StageTimes], ArrayLike] = lambda pipeline, times: (
+        simulate(pipeline.table, times).span_s
+    ),
 ) -> tuple[float, float]:
-    """Step seconds, of another V order where a block is given, and allocated bytes of the fullest rank."""
+    """Step seconds, the global part included, and allocated bytes of the fullest rank."""
     ones = ("tp", "cp", "cp_heads", "ep", "etp", "dp", "dp_shard", "dp_replicate", "slices")
     none = dict.fromkeys(("sequence_parallel", "cp_ring", "rank_order", "group_size"), 0)
     fields = {**dict.fromkeys(ones, 1), **none, **layout, "schedule": SCHEDULES.index(schedule)}
     stages = [FixedStage(layers, zero=int(fields["dp"] > 1)) for layers in held]
     candidate = fixed_candidate(CostModel(request), fields, stages)
-    pipeline, choice = candidate.pipeline, candidate.choice
-    chosen = pipeline.chosen(choice)
-    step_s = candidate.objective_s
-    if block is not None:
-        table = squeezed_table(schedule, block, layout["pp"], layout["num_microbatches"])
-        step_s += float(
-            simulate(table, pipeline.times(choice)).span_s - simulate(pipeline.table, pipeline.times(choice)).span_s
-        )
-    return step_s, float(chosen["allocated_bytes"].max())
+    chosen = candidate.pipeline.chosen(candidate.choice)
+    seconds = step_s(candidate.pipeline, candidate.pipeline.times(candidate.choice))
+    return float(seconds) + float(chosen["global_s"].max()), float(chosen["allocated_bytes"].max())
+
+
+def validated_afterwards(pipeline: Pipeline, times: StageTimes) -> ArrayLike:
+    """Seconds from step to step of ranks that do not wait for each other in between."""
+    return period_s(pipeline.table, times)
+
+
+def in_published_order(pipeline: Pipeline, times: StageTimes) -> ArrayLike:
+    """Seconds of V-Min of 8 ranks in the order it ran in. Ours turns later at the same peak, and loses less."""
+    block = Block(v_min.AT_ONCE, turns=(1, 1, 1))
+    return simulate(squeezed_table("v-min", block, 8, pipeline.layout["num_microbatches"]), times).span_s
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -136,8 +155,6 @@ LLAMA_FLOPS = {"zb-h1": 268e12, "zb-v": 265.9e12, "interleaved": 257.3e12, "v-ha
 LLAMA_LAYERS = 16
 """What these FLOPs a token are those of, at 4k with the whole square of the attention."""
 QWEN = {"interleaved": 3025, "zb-h1": 2963, "zb-v": 2953, "v-half": 2913, "1f1b": 2742, "v-min": 2201}
-PUBLISHED_BLOCK = Block(v_min.AT_ONCE, turns=(1, 1, 1))
-"""V-Min of 8 ranks as it ran there. Ours turns later at the same peak, and loses less of a step."""
 
 
 def primus(name: str) -> dict[str, float]:
@@ -155,8 +172,8 @@ def primus(name: str) -> dict[str, float]:
     for schedule in LLAMA:
         vpp = {"1f1b": 1, "zb-h1": 1, "interleaved": chunks}.get(schedule, 2)
         held = plain if schedule in ("1f1b", "zb-h1", "interleaved") else v_shaped
-        block = PUBLISHED_BLOCK if schedule == "v-min" else None
-        seconds, _ = costs(request, {**layout, "vpp": vpp}, schedule, held, block)
+        ran = {"step_s": in_published_order} if (schedule, name) == ("v-min", "llama2-7b") else {}
+        seconds, _ = costs(request, {**layout, "vpp": vpp}, schedule, held, **ran)
         found[schedule] = request.workload.tokens / seconds / request.cluster.gpus
     return found
 
@@ -182,8 +199,8 @@ def test_schedules_come_in_the_order_measured_on_mi300_and_mi355(name: str, meas
     hops. On MI300X two neighbours have one link out of seven, and a chunk was a single layer: a hop is a fifth of it.
 
     Interleaved 1F1B and ZB-V on MI355X are 2.4 % apart, the other way round than here (1.123 and 1.146 of 1F1B). They
-    change places where input gradients last 1.4 times what is predicted, 1.8 ms a layer more, which is what the backward
-    of grouped-query attention took there in 2025: Hu et al. 2025 (HipKittens) find it at a quarter of what it could be.
+    change places where input gradients last 1.4 times what is predicted. They may have: of grouped-query attention the
+    backward reached there a quarter to a third of what it could (Hu et al. 2025, HipKittens).
     """
     predicted = primus(name)
     for one, other in combinations(measured, 2):

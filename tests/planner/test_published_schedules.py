@@ -6,10 +6,12 @@ sequence are assumed, 16 for the larger model. What it calls Llama 2 7B had 16 l
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache
 from itertools import combinations
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 from numpy.typing import ArrayLike
 
@@ -25,7 +27,7 @@ from planner.request import build_request
 from planner.space import SCHEDULES
 
 CLOSE = 0.03
-"""Published step rates closer than this need not be told apart."""
+"""Step rates on MI300X and MI355X closer than this need not be told apart."""
 
 
 class Size(NamedTuple):
@@ -87,11 +89,11 @@ def paper(size: str, micro_batches: int) -> dict[str, tuple[float, float]]:
     # The first and the last rank hold one layer fewer.
     held = [layers // ranks + (0 < rank < ranks - 1) for rank in range(ranks)]
     layout = {"pp": ranks, "micro_batch_size": sequences, "num_microbatches": micro_batches}
-    at_once = [
-        costs(request, {**layout, "vpp": chunks}, name, held) for name, chunks in (("1f1b", 1), ("interleaved", chunks))
-    ]
-    split = [costs(request, {**layout, "vpp": 1}, name, held, validated_afterwards) for name in ("zb-h1", "zb-h2")]
-    return dict(zip(SCHEDULES_OF_PAPER, (*at_once, *split), strict=True))
+    found = {}
+    for name in SCHEDULES_OF_PAPER:
+        ran = waiting_for_sends if name in ("1f1b", "interleaved") else validated_afterwards
+        found[name] = costs(request, {**layout, "vpp": chunks if name == "interleaved" else 1}, name, held, ran)
+    return found
 
 
 def costs(
@@ -114,8 +116,21 @@ def costs(
     return float(seconds) + float(chosen["global_s"].max()), float(chosen["allocated_bytes"].max())
 
 
+def waiting_for_sends(pipeline: Pipeline, times: StageTimes) -> ArrayLike:
+    """Seconds of ranks that do nothing until what they send has arrived: --no-overlap-p2p-communication of Megatron.
+
+    A forward leaves over the rank's own link, but for the last of the model; an input gradient over that of the rank
+    before, but for the first.
+    """
+    own = np.repeat(times.hop_s[:, None], times.chunks, axis=1)
+    before = np.roll(own, 1, axis=0)
+    own[-1, -1] = before[0, 0] = 0.0
+    longer = {"forward_s": times.forward_s + own, "input_grad_s": times.input_grad_s + before}
+    return simulate(pipeline.table, replace(times, **longer, hop_s=np.zeros_like(times.hop_s))).span_s
+
+
 def validated_afterwards(pipeline: Pipeline, times: StageTimes) -> ArrayLike:
-    """Seconds from step to step of ranks that do not wait for each other in between."""
+    """Seconds from step to step of ranks that send beside their work and do not wait for each other in between."""
     return period_s(pipeline.table, times)
 
 
@@ -136,17 +151,21 @@ def test_memory_beside_1f1b_is_as_measured(size: str) -> None:
 
 
 @pytest.mark.parametrize(("size", "micro_batches"), RATES)
-def test_split_backwards_are_as_fast_as_measured_beside_1f1b(size: str, micro_batches: int) -> None:
-    """1F1B, ZB-H1, ZB-H2, in this order; with a middling batch of large stages interleaved 1F1B comes second."""
+def test_schedules_come_in_the_order_of_the_zero_bubble_paper(size: str, micro_batches: int) -> None:
+    """All pairs that differ by a percent or more, and within 6 % of what they gain over 1F1B.
+
+    Run as the authors' script does: ZB-H1 and ZB-H2 step the optimizer without waiting for each other and validate
+    afterwards; 1F1B and interleaved 1F1B are Megatron's, without overlap of their sends. That costs interleaving most:
+    each of its chunks sends.
+    """
     predicted = {name: 1 / seconds for name, (seconds, _) in paper(size, micro_batches).items()}
     measured = RATES[size, micro_batches]
-    assert predicted["1f1b"] < predicted["zb-h1"] < predicted["zb-h2"]
-    assert predicted["1f1b"] < predicted["interleaved"]
-    for name in ("zb-h1", "zb-h2"):
+    for one, other in combinations(measured, 2):
+        if abs(measured[one] / measured[other] - 1) >= 0.01:
+            assert (predicted[one] > predicted[other]) == (measured[one] > measured[other]), (one, other)
+    for name in measured:
         gain = predicted[name] / predicted["1f1b"]
-        assert gain == pytest.approx(measured[name] / measured["1f1b"], rel=0.1), name
-    if size == "28.3B":
-        assert sorted(predicted, key=predicted.__getitem__) == sorted(measured, key=measured.__getitem__)
+        assert gain == pytest.approx(measured[name] / measured["1f1b"], rel=0.06), name
 
 
 LLAMA = {"zb-h1": 11411, "zb-v": 11347, "interleaved": 10974, "v-half": 10894, "1f1b": 10057, "v-min": 8897}

@@ -13,6 +13,7 @@ from cost_models import schedules
 from cost_models.communication import hop_seconds
 from cost_models.lowered_costs import structure
 from cost_models.schedules.live import split_histories
+from cost_models.schedules.sends import waiting_for_sends
 from cost_models.schedules.simulate import period_s, simulate
 from cost_models.schedules.times import StageTimes
 from planner.evaluate.runs import Run
@@ -105,6 +106,8 @@ def _costs(run: Run, costs: LayoutCosts, index: int, stages: dict[str, Array], c
         last_s=stages["last_s"],
         hop_s=hops,
     )
+    if not run.overlaps_sends:
+        times = waiting_for_sends(times, run.placement)
     fullest = int(np.argmax(stages["device_bytes"]))
     return RunCosts(
         step_time_s=_span_s(run, times) + float(stages["global_s"].max()),

@@ -32,7 +32,8 @@ from planner.fixed import zero_mode
 __all__ = ["Run", "read_run"]
 
 DEFAULT_SEQ_LEN = 2048
-# What the framework is called whose optimizer step does not wait for all ranks.
+# What the framework is called whose optimizer steps do not wait for all ranks (Qi et al. 2024). Its launch script sets
+# --enable-optimizer-post-validation and --no-overlap-p2p-communication, which schedules of its own do not heed.
 ZERO_BUBBLE = "zero bubble"
 ZERO_STAGES: dict[Sharding, int] = {"ddp": 0, "zero1": 1, "zero2": 2, "fsdp": 3, "grad_op": 3, "hsdp": 3}
 # Words of a precision, in the order in which they decide, and the type of the matrix products.
@@ -68,6 +69,8 @@ class Run:
     schedule: str
     synchronized: bool
     """Whether all ranks end a step together: the authors of zero bubble step at once and validate afterwards."""
+    overlaps_sends: bool
+    """Whether ranks send beside their work: in the same runs the other schedules, which are Megatron's, do not."""
     groups: NDArray[np.float64]
     """float[pp, vpp] repeating groups of layers in every chunk, those beside the embedding and the head apart."""
     zero: int
@@ -106,6 +109,7 @@ def read_run(row: Mapping[str, Any]) -> Run:
         raise UnsupportedRunError(str(error)) from error
     _check_precision(workload.precision, cluster.gpu, profile)
     recompute = cells.text("recompute")
+    zero_bubble = ZERO_BUBBLE in cells.text("framework").lower()
     return Run(
         model=model,
         cluster=cluster,
@@ -114,7 +118,8 @@ def read_run(row: Mapping[str, Any]) -> Run:
         recipe=recipe,
         layout=layout,
         schedule=schedule,
-        synchronized=schedule not in schedules.SPLIT or ZERO_BUBBLE not in cells.text("framework").lower(),
+        synchronized=not zero_bubble or schedule not in schedules.SPLIT,
+        overlaps_sends=not zero_bubble or schedule in schedules.SPLIT,
         groups=_groups(model, sizes, placement),
         zero=zero_mode(zero_stage, reshard),
         recompute=read_recompute(recompute),

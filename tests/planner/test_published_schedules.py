@@ -6,16 +6,14 @@ sequence are assumed, 16 for the larger model. What it calls Llama 2 7B had 16 l
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import lru_cache
 from itertools import combinations
 from typing import Any, NamedTuple
 
-import numpy as np
 import pytest
-from numpy.typing import ArrayLike
 
 from cost_models.schedules import v_min
+from cost_models.schedules.sends import waiting_for_sends
 from cost_models.schedules.simulate import period_s, simulate
 from cost_models.schedules.times import StageTimes
 from cost_models.schedules.v_order import Block, squeezed_table
@@ -91,7 +89,7 @@ def paper(size: str, micro_batches: int) -> dict[str, tuple[float, float]]:
     layout = {"pp": ranks, "micro_batch_size": sequences, "num_microbatches": micro_batches}
     found = {}
     for name in SCHEDULES_OF_PAPER:
-        ran = waiting_for_sends if name in ("1f1b", "interleaved") else validated_afterwards
+        ran = without_overlap if name in ("1f1b", "interleaved") else validated_afterwards
         found[name] = costs(request, {**layout, "vpp": chunks if name == "interleaved" else 1}, name, held, ran)
     return found
 
@@ -101,7 +99,7 @@ def costs(
     layout: dict[str, int],
     schedule: str,
     held: list[int],
-    step_s: Callable[[Pipeline, StageTimes], ArrayLike] = lambda pipeline, times: (
+    step_s: Callable[[Pipeline, StageTimes], float] = lambda pipeline, times: float(
         simulate(pipeline.table, times).span_s
     ),
 ) -> tuple[float, float]:
@@ -113,31 +111,24 @@ def costs(
     candidate = fixed_candidate(CostModel(request), fields, stages)
     chosen = candidate.pipeline.chosen(candidate.choice)
     seconds = step_s(candidate.pipeline, candidate.pipeline.times(candidate.choice))
-    return float(seconds) + float(chosen["global_s"].max()), float(chosen["allocated_bytes"].max())
+    return seconds + float(chosen["global_s"].max()), float(chosen["allocated_bytes"].max())
 
 
-def waiting_for_sends(pipeline: Pipeline, times: StageTimes) -> ArrayLike:
-    """Seconds of ranks that do nothing until what they send has arrived: --no-overlap-p2p-communication of Megatron.
-
-    A forward leaves over the rank's own link, but for the last of the model; an input gradient over that of the rank
-    before, but for the first.
-    """
-    own = np.repeat(times.hop_s[:, None], times.chunks, axis=1)
-    before = np.roll(own, 1, axis=0)
-    own[-1, -1] = before[0, 0] = 0.0
-    longer = {"forward_s": times.forward_s + own, "input_grad_s": times.input_grad_s + before}
-    return simulate(pipeline.table, replace(times, **longer, hop_s=np.zeros_like(times.hop_s))).span_s
+def without_overlap(pipeline: Pipeline, times: StageTimes) -> float:
+    """Seconds of ranks that do nothing until what they send has arrived."""
+    return float(simulate(pipeline.table, waiting_for_sends(times, pipeline.table.placement)).span_s)
 
 
-def validated_afterwards(pipeline: Pipeline, times: StageTimes) -> ArrayLike:
+def validated_afterwards(pipeline: Pipeline, times: StageTimes) -> float:
     """Seconds from step to step of ranks that send beside their work and do not wait for each other in between."""
-    return period_s(pipeline.table, times)
+    return float(period_s(pipeline.table, times))
 
 
-def in_published_order(pipeline: Pipeline, times: StageTimes) -> ArrayLike:
+def in_published_order(pipeline: Pipeline, times: StageTimes) -> float:
     """Seconds of V-Min of 8 ranks in the order it ran in. Ours turns later at the same peak, and loses less."""
     block = Block(v_min.AT_ONCE, turns=(1, 1, 1))
-    return simulate(squeezed_table("v-min", block, 8, pipeline.layout["num_microbatches"]), times).span_s
+    table = squeezed_table("v-min", block, 8, pipeline.layout["num_microbatches"])
+    return float(simulate(table, times).span_s)
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -191,8 +182,8 @@ def primus(name: str) -> dict[str, float]:
     for schedule in LLAMA:
         vpp = {"1f1b": 1, "zb-h1": 1, "interleaved": chunks}.get(schedule, 2)
         held = plain if schedule in ("1f1b", "zb-h1", "interleaved") else v_shaped
-        ran = {"step_s": in_published_order} if (schedule, name) == ("v-min", "llama2-7b") else {}
-        seconds, _ = costs(request, {**layout, "vpp": vpp}, schedule, held, **ran)
+        ran = (in_published_order,) if (schedule, name) == ("v-min", "llama2-7b") else ()
+        seconds, _ = costs(request, {**layout, "vpp": vpp}, schedule, held, *ran)
         found[schedule] = request.workload.tokens / seconds / request.cluster.gpus
     return found
 

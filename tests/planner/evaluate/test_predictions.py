@@ -92,6 +92,17 @@ def test_ranks_that_do_not_wait_begin_steps_one_after_the_other(schedule):
     assert unsynchronized < synchronized
 
 
+def test_runs_of_the_zero_bubble_authors_wait_for_sends_in_megatrons_schedules():
+    """Their 1F1B and interleaved 1F1B are longer than where sends overlap; interleaving, which sends more, loses more."""
+    losses = []
+    for vpp in ("1", "2"):
+        run = read_run({**LLAMA, "vpp": vpp, "framework": "Megatron-LM + zero bubble"})
+        assert (run.synchronized, run.overlaps_sends) == (True, False)
+        waiting, sending = (cost.step_time_s for cost in costs_of([run, replace(run, overlaps_sends=True)]))
+        losses.append(waiting - sending)
+    assert 0 < losses[0] < losses[1]
+
+
 def test_gathered_pipelines_accumulate_whole_gradients():
     """Where weights stay gathered in a pipeline a stage holds its gradients whole, beyond its shard of them."""
     run = read_run({**LLAMA, "framework": "torchtitan", "zero_or_fsdp": "3"})

@@ -93,7 +93,7 @@ def test_ranks_that_do_not_wait_begin_steps_one_after_the_other(schedule):
 
 
 def test_runs_of_the_zero_bubble_authors_wait_for_sends_in_megatrons_schedules():
-    """Their 1F1B and interleaved 1F1B are longer than where sends overlap; interleaving, which sends more, loses more."""
+    """Their 1F1B and interleaved 1F1B are longer than where sends overlap; interleaving sends more and loses more."""
     losses = []
     for vpp in ("1", "2"):
         run = read_run({**LLAMA, "vpp": vpp, "framework": "Megatron-LM + zero bubble"})

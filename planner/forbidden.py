@@ -88,6 +88,8 @@ def _values(name: str, request: PlanRequest, plan: Mapping[str, int]) -> tuple[i
         return (request.fixed[name],)
     if name == "schedule":
         return tuple(index for index, each in enumerate(SCHEDULES) if each in schedule_names(request))
+    if name == "pp" and (request.fixed.get("slices", 1) > 1 or request.fixed.get("group_size")):
+        return tuple(dict.fromkeys((max(plan["pp"], 2), 2)))  # one rank has neither
     if name == "vpp":
         return tuple(dict.fromkeys((plan["vpp"], 1, 2)))
     return tuple(dict.fromkeys((plan[name], 1)))

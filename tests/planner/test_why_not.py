@@ -98,6 +98,12 @@ def test_groups_and_slices_can_be_asked_for(document, request_, text, schedule):
     assert answer.other.parallelism.schedule == schedule
 
 
+def test_a_launcher_without_slices_says_so(document, request_):
+    """Also where nothing else is asked for: whatever the pipeline, Megatron runs no schedule that has them."""
+    answer = why_not(document, "slices=8", request_.replaced(target="megatron"))
+    assert (answer.kind, [rule.id for rule in answer.rules]) == ("forbidden", ["megatron-runs-schedule"])
+
+
 @pytest.mark.parametrize("text", ["group_size=0", "slices=1"])
 def test_a_plan_without_groups_or_slices_says_so(document, text):
     """1F1B has no groups, and whole sequences."""

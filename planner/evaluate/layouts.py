@@ -178,11 +178,11 @@ def _schedule(cells: Cells, model: ModelSpec, pp: int, micro_batches: int) -> tu
     vpp = cells.whole("vpp") or 1
     text = (cells.text("schedule") or cells.note("schedule")).lower()
     named = SPELLINGS.get("".join(filter(str.isalnum, text.removeprefix("schedule"))))
-    name = named or "1f1b"
-    if named is None:
-        usual = "interleaved" if vpp > 1 else "1f1b"
+    usual = "interleaved" if vpp > 1 else "1f1b"
+    name = named or usual
+    if text and named is None:
         nearest = next((known for word, known in NEAREST if word in text), usual)
-        name = cells.assume("schedule", nearest, f"nearest to {text}") if text else usual
+        name = cells.assume("schedule", nearest, f"nearest to {text}")
     if name == "interleaved" and vpp == 1:
         vpp = cells.assume("vpp", max(1, (model.layers + 2) // pp), "one layer a chunk")
     if name == "1f1b" and vpp > 1:

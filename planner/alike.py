@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from planner.capability import offload_shares, without_the_inexpressible
 from planner.layout_costs import LayoutCosts
-from planner.offload import GRID, STATES, host_share_bytes
+from planner import hosts
+from planner.offload import GRID, STATES
 from planner.options import (
     FULL,
     Rows,
@@ -109,10 +110,10 @@ def _fitting(model: CostModel, costs: LayoutCosts, rows: Rows, shared: NDArray[n
         rows |= {name: np.zeros(len(shared)) for name in OFFLOADS}
     rows = without_the_inexpressible(model, costs.layouts, rows, "stage")
     needed = model.stages(costs, rows, "device")
-    rows = {**rows, "device_bytes": needed["device_bytes"]}
+    rows = {**rows, **needed}
     fits = rows["device_bytes"] <= device_capacity(model)
     if model.offload:
-        fits &= needed["host_bytes"] <= host_share_bytes(model.request)
+        fits &= needed["host_bytes"] <= hosts.stage_limits_bytes(model.request, costs.layouts, rows)
     return take(rows, fits)
 
 

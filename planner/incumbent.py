@@ -35,11 +35,12 @@ class Candidate:
         return tuple(self.pipeline.layout[name] for name in MESH)
 
     def preference(self) -> tuple[float, ...]:
-        """Ties break by less recompute, lower peak, smaller tp, smaller pp, then the layout's columns in order."""
+        """Ties break by less offload, less recompute, lower peak, smaller tp, smaller pp, then the layout's columns in order."""
         options, layout = self.pipeline.options, self.pipeline.layout
         recompute = float(options["recompute_layers"][self.choice].sum())
         peak = float(options["device_bytes"][self.choice].max())
-        return (recompute, peak, layout["tp"], layout["pp"], *layout.values())
+        on_host = float(options["host_bytes"][self.choice].sum()) if "host_bytes" in options else 0.0
+        return (on_host, recompute, peak, layout["tp"], layout["pp"], *layout.values())
 
 
 class Search:
@@ -120,10 +121,14 @@ class Search:
         self._floor_s = min(self._floor_s, bound_s)
 
     def add(self, candidate: Candidate, *, proven: bool = True) -> None:
-        """None; a replayed candidate becomes the incumbent if it is better, and stays open until its gap is closed."""
-        self.tried.append(candidate)
-        if self.best is None or _better(candidate, self.best):
-            self.best = candidate
+        """None; a replayed candidate becomes the incumbent if it is better, and stays open until its gap is closed.
+
+        One without a choice has a bound alone.
+        """
+        if len(candidate.choice):
+            self.tried.append(candidate)
+            if self.best is None or _better(candidate, self.best):
+                self.best = candidate
         if proven:
             self._open.append(candidate)
 

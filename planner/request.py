@@ -44,6 +44,8 @@ TARGETS = (
     "runtime",
 )
 """What a plan can be for: any open launcher, one of them, or this project's own runtime."""
+SEARCHABLE = ("precision", "optimizer", "loss", "offload", "shard-groups")
+"""What is searched on request only: variants of the recipe, and knobs that cost time and rarely win."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,9 @@ class PlanRequest(Spec):
     )
     recompute: Literal["none", "selective", "full"] | None = Field(
         None, description="the only kind of recompute to search (full: of every layer), None = all"
+    )
+    search: tuple[Literal[SEARCHABLE], ...] = Field(  # type: ignore[valid-type]
+        (), description="what is searched beside the usual"
     )
     gap: Annotated[NonNegativeFloat, Field(lt=1)] = Field(
         DEFAULT_GAP, description="relative gap at which a plan counts as optimal"

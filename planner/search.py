@@ -28,8 +28,9 @@ def plan(request: PlanRequest, progress: Callable[[Progress], None] | None = Non
     Raises InfeasibleError when nothing fits, LimitReached at `request.time_limit_s` and Interrupted on Ctrl-C, both
     with the best plan so far.
     """
-    search = searched(Search(CostModel(request), progress))
-    if search.best is None:  # nothing fits in the GPUs' memory: with the host's, something may
+    offload = "offload" in request.search
+    search = searched(Search(CostModel(request, offload=offload), progress))
+    if search.best is None and not offload:  # nothing fits in the GPUs' memory: with the host's, something may
         search = searched(Search(CostModel(request, offload=True), progress))
     if search.best is None:  # the project's own runtime has schedules that keep less
         search = _on_runtime(search, progress)
@@ -47,7 +48,8 @@ def _on_runtime(search: Search, progress: Callable[[Progress], None] | None) -> 
     request = search.request
     if request.target != "any" or request.schedules != SEARCHED:
         return search
-    found = searched(Search(CostModel(request.replaced(target="runtime", schedules=schedules_of("runtime"))), progress))
+    on_runtime = request.replaced(target="runtime", schedules=schedules_of("runtime"))
+    found = searched(Search(CostModel(on_runtime, offload="offload" in request.search), progress))
     found.told = (
         "Nothing else fits: the plan is for the project's own runtime, as if asked for with --target runtime.",
     )

@@ -113,7 +113,7 @@ RECOMPUTE_SETS: tuple[tuple[str, ...], ...] = (
 OFFLOADS = ("offload_weights", "offload_gradients", "offload_optimizer", "offload_activations")
 
 NOT_SEARCHED = (
-    "offload to the host where something fits without",
+    "offload to the host where something fits without (--search offload)",
     "tensor parallelism beyond the innermost network tier",
     "shard groups other than all of DP and the most of it that stays inside a network tier",
     "experts with HSDP or with pipeline ranks inside DP",

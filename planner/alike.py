@@ -10,9 +10,9 @@ import itertools
 import numpy as np
 from numpy.typing import NDArray
 
+from planner import hosts
 from planner.capability import offload_shares, without_the_inexpressible
 from planner.layout_costs import LayoutCosts
-from planner import hosts
 from planner.offload import GRID, STATES
 from planner.options import (
     FULL,

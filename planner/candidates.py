@@ -59,8 +59,12 @@ def bounded(search: Search, pipeline: Pipeline) -> Candidate | None:
     if not solution.feasible:
         search.drop("bound", bound_s=search.cutoff_s)
         return None
+    choice = pipeline.within_hosts(solution.choice)
+    if not len(choice) and pipeline.exceeds_hosts():
+        search.drop("memory")
+        return None
     bound_s = max(solution.bound, pipeline.cycle_bound_s) + floor_s
-    return Candidate(pipeline, pipeline.within_hosts(solution.choice), min(bound_s, search.cutoff_s))
+    return Candidate(pipeline, choice, min(bound_s, search.cutoff_s))
 
 
 def replayed(candidate: Candidate) -> Candidate:

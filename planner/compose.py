@@ -34,6 +34,7 @@ from planner.document import (
 from planner.incumbent import Candidate, Search
 from planner.launchers import answers
 from planner.measured import measured_share
+from planner.not_searched import not_searched
 from planner.options import MARGIN, Rows
 from planner.predict import CostModel
 from planner.space import (
@@ -44,7 +45,6 @@ from planner.space import (
     chunk_layers,
     context_type,
     group_size,
-    not_searched,
 )
 
 __all__ = ["TIME_BAND", "document", "time_breakdown"]

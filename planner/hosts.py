@@ -1,7 +1,8 @@
 """What pinned buffers may take of the nodes' memory, which the stages with GPUs on a node share.
 
 A dynamic program cannot carry such a limit: its stages are chosen one by one. It is a row of the mixed-integer program
-for every mix of stages on a node; each stage by itself may have what the node has for its GPUs there.
+for every mix of stages on a node; each stage by itself may have what the node has for its GPUs there. Where offload is
+not searched for but the last way to fit, the GPUs of a node have equal shares instead.
 """
 
 import math
@@ -14,7 +15,15 @@ from numpy.typing import NDArray
 
 from planner.request import PlanRequest
 
-__all__ = ["even_share_bytes", "fit", "fullest_node_bytes", "gpus_by_node", "limit_bytes", "room_bytes", "stage_limits_bytes"]
+__all__ = [
+    "even_share_bytes",
+    "fit",
+    "fullest_node_bytes",
+    "gpus_by_node",
+    "limit_bytes",
+    "room_bytes",
+    "stage_limits_bytes",
+]
 
 # What pinned buffers may take of a host's memory; the rest is the operating system's, the loaders', the page cache's.
 HOST_FRACTION = 0.9
@@ -43,19 +52,21 @@ def _gpus_by_node(world: int, pp: int, pp_stride: int, gpus_per_node: int) -> Co
     rank = np.arange(min(world, math.lcm(pp_stride * pp, gpus_per_node)))
     node, stage = rank // gpus_per_node, rank // pp_stride % pp
     counts = np.bincount(node * pp + stage, minlength=(int(node[-1]) + 1) * pp).reshape(-1, pp)
-    mixes = np.unique(counts, axis=0)
-    return mixes
+    return np.asarray(np.unique(counts, axis=0))
 
 
 def limit_bytes(request: PlanRequest, layouts: Mapping[str, NDArray[Any]]) -> NDArray[np.float64]:
-    """Most that one GPU of some stage may take of its node, bytes, float[layouts]; inf where a layout has no world."""
+    """Most that one GPU of some stage may take of its node, bytes, float[layouts]."""
     return np.array([limits.max() for limits in _limits(request, layouts)])
 
 
 def stage_limits_bytes(
     request: PlanRequest, layouts: Mapping[str, NDArray[Any]], rows: Mapping[str, NDArray[Any]]
 ) -> NDArray[np.float64]:
-    """Most that one GPU of the stage of each row may take of its node if no other stage took any, bytes."""
+    """Most that one GPU of the stage of each row may take of its node if no other stage took any, bytes.
+
+    An equal share where offload is not searched for.
+    """
     limits = _limits(request, layouts)
     widest = max((len(each) for each in limits), default=0)
     table = np.zeros((len(limits), widest))
@@ -68,6 +79,8 @@ def _limits(request: PlanRequest, layouts: Mapping[str, NDArray[Any]]) -> list[N
     """The limit of each stage of each layout."""
     names = ("world", "pp", "pp_stride")
     room = room_bytes(request)
+    if "offload" not in request.search:
+        return [np.full(pp, room / request.cluster.gpus_per_node) for pp in layouts["pp"].tolist()]
     columns = zip(*(layouts[name].tolist() for name in names), strict=True)
     return [room / gpus_by_node(request, dict(zip(names, values, strict=True))).max(axis=0) for values in columns]
 

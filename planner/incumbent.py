@@ -35,7 +35,7 @@ class Candidate:
         return tuple(self.pipeline.layout[name] for name in MESH)
 
     def preference(self) -> tuple[float, ...]:
-        """Ties break by less offload, less recompute, lower peak, smaller tp, smaller pp, then the layout's columns in order."""
+        """Ties break by less offload and recompute, lower peak, smaller tp, smaller pp, then the columns in order."""
         options, layout = self.pipeline.options, self.pipeline.layout
         recompute = float(options["recompute_layers"][self.choice].sum())
         peak = float(options["device_bytes"][self.choice].max())

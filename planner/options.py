@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from cost_models.schedules.slimpipe_memory import kv_gradient_chunk_slices
 from planner.capability import can_express, without_the_inexpressible
+from planner.every_offload import every_offload
 from planner.layout_costs import LayoutCosts
 from planner.live import Live, live_counts
-from planner.every_offload import every_offload
 from planner.offload import kept_on_device, offloaded
 from planner.predict import ATTENTION_OUTPUTS, MICRO_BATCH_OUTPUTS, CostModel
 from planner.space import RECOMPUTE_SETS, SCHEDULES, SPLIT, ZERO_MODES, chunk_layers, head_position, joined, take

@@ -172,7 +172,14 @@ class Pipeline:
         if hosts.fit(request, self.layout, host_bytes[choice]):
             return choice
         kept = np.flatnonzero(host_bytes <= hosts.even_share_bytes(request, self.layout))
+        if len(np.unique(self.options["position"][kept])) < self.layout["pp"]:
+            return choice[:0]
         return np.asarray(kept[minimum_cost(self.restricted(kept).chain).choice])
+
+    def exceeds_hosts(self) -> bool:
+        """Whether every choice, whatever its seconds, offloads more than some node can hold."""
+        least = (minimum_sum(self.chain, limit.coefficients).bound for limit in self._host_limits)
+        return any(taken > hosts.room_bytes(self.model.request) for taken in least)
 
     @cached_property
     def _host_limits(self) -> tuple[SideConstraint, ...]:

@@ -44,7 +44,7 @@ TARGETS = (
     "runtime",
 )
 """What a plan can be for: any open launcher, one of them, or this project's own runtime."""
-SEARCHABLE = ("precision", "optimizer", "loss", "offload", "shard-groups")
+SEARCHABLE = ("precision", "optimizer", "loss", "offload", "groups")
 """What is searched on request only: variants of the recipe, and knobs that cost time and rarely win."""
 
 

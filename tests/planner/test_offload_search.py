@@ -105,12 +105,12 @@ def test_what_fits_without_can_be_faster_with_offload() -> None:
     without, with_offload = (plan(replace(space, search=search).request()) for search in ((), ("offload",)))
     assert with_offload.predicted.step_time_s < without.predicted.step_time_s
     assert any("beside plans that fit without" in sentence for sentence in with_offload.assumptions)
-    assert not any("offload" in sentence for sentence in with_offload.assumptions if "Not searched" in sentence)
+    assert not any("--search offload" in sentence for sentence in with_offload.assumptions)
     assert any("(--search offload)" in sentence for sentence in without.assumptions)
 
 
 def test_stages_share_the_memory_of_their_node() -> None:
-    """What they offload together fits in it though not in halves; a program with that constraint finds it, optimally."""
+    """What they offload together fits in it, though not in halves; a program with that constraint finds the best."""
     request = SHARED.request()
     document, best_s = plan(request), BruteOffload(request).best_s()
     room, taken = hosts.room_bytes(request), [stage.predicted.host_bytes for stage in document.stages]
@@ -135,10 +135,10 @@ def test_a_dynamic_program_alone_cannot_carry_it() -> None:
     assert all(len(each.choice) == 0 and each.objective_s == inf and each.bound_s < inf for each in of_two)
 
 
-@pytest.mark.parametrize("gpus_per_node", [1, 2, 3, 4, 5, 8, 12])
+@pytest.mark.parametrize("gpus_per_node", [1, 3, 4, 5, 8])
 def test_gpus_of_stages_on_nodes_are_those_of_the_ranks(gpus_per_node: int) -> None:
     """Every mix of stages on some node, counted rank by rank, is there or is part of one that is."""
-    request = Space(12, 6, 6, 0.5, gpus_per_node=gpus_per_node).request()
+    request = Space(12, 3, 6, 0.5, gpus_per_node=gpus_per_node).request()
     columns = layouts(request, meshes(request))
     for row in range(0, len(columns["pp"]), 7):
         layout = {name: int(column[row]) for name, column in columns.items()}

@@ -77,6 +77,7 @@ def document(search: Search) -> PlanDocument:
         certificate=_certificate(search, best),
         assumptions=(*request.assumptions, *_assumptions(search)),
         alternatives=_alternatives(search, best),
+        recipes=search.recipes,
     )
     return plan.replaced(launchers=answers(plan))
 

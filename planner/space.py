@@ -151,6 +151,8 @@ def known_values(job: PlanRequest | PlanDocument) -> dict[str, int]:
         "model_layers": model.layers,
         "moe_layers": model.moe_layers,
         "windowed_layers": sum(kind.window > 0 for kind in model.layer_kinds),
+        "precision": rules.PRECISIONS.index(job.workload.precision),
+        "optimizer": rules.OPTIMIZERS.index(job.workload.optimizer),
     }
 
 

@@ -9,6 +9,7 @@ __all__ = ["not_searched"]
 NEVER = (
     "tensor parallelism beyond the innermost network tier (rule tp-inside-domain)",
     "sequence parallelism other than the recipe's (--set recipe.sequence_parallel)",
+    "stages of other GPUs, TP or DP than the rest",
     "experts with HSDP or with pipeline ranks inside DP",
     "other sets of modules to recompute, and a set on a part of a stage's layers unless it is the full one",
     "stages that split a repeating group of layers, chunks of a rank that differ by more than one",

@@ -66,8 +66,17 @@ class Stages:
 class BruteForce:
     """All plans of a request. `reduced`: options slower than another in every one of their seconds are left out."""
 
-    def __init__(self, request: PlanRequest, *, reduced: bool = True, offload: bool = False) -> None:
+    def __init__(
+        self,
+        request: PlanRequest,
+        *,
+        reduced: bool = True,
+        offload: bool = False,
+        shares: dict[str, float] | None = None,
+    ) -> None:
+        """With `shares`, every stage offloads these."""
         self.request = request
+        self._shares_of_all = shares or {}
         self.model = CostModel(request, offload=offload)
         # Sets that a model seems to have no use for are tried all the same.
         self.model.recompute_sets = tuple(range(len(RECOMPUTE_SETS)))
@@ -199,6 +208,7 @@ class BruteForce:
             "live_head": max(live[-1] for live in at_head) + last_waiting if head else 0,
             "waiting_embedding": embedding * max(live[0] for live in waiting),
             "waiting_head": head * last_waiting,
+            **self._shares_of_all,
         }
 
     def _ends(self, layout: Row, position: int) -> tuple[float, float]:

@@ -40,5 +40,12 @@ def test_each_flag_of_search_takes_its_own_off_the_list() -> None:
 def test_what_no_flag_adds_is_told_too() -> None:
     """Knobs that this version does not turn: they are named whatever is asked."""
     told = "; ".join(not_searched(request_for(search=",".join(SEARCHABLE))))
-    for words in ("innermost network tier", "experts with HSDP", "repeating group", "two copies", "sets of modules"):
+    for words in (
+        "innermost network tier",
+        "experts with HSDP",
+        "repeating group",
+        "two copies",
+        "sets of modules",
+        "TP or DP",
+    ):
         assert words in told

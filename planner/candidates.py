@@ -34,7 +34,7 @@ def promising(search: Search, costs: LayoutCosts) -> Iterator[Candidate]:
     size = max(LEAST_PART, -(-len(costs) // MOST_PARTS))
     tasks = [(part, search.cutoff_s) for part in costs.parts(size)]
     for tally, found in search.workers.map(assigned, tasks):
-        search.absorb(tally)
+        search.count(tally)
         for candidate in found:
             if candidate.bound_s < search.cutoff_s:
                 yield candidate.of(search.model)
@@ -42,7 +42,7 @@ def promising(search: Search, costs: LayoutCosts) -> Iterator[Candidate]:
                 search.drop("bound", bound_s=search.cutoff_s)
 
 
-def assigned(model: CostModel, costs: LayoutCosts, cutoff_s: float) -> tuple[Search, list[Candidate]]:
+def assigned(model: CostModel, costs: LayoutCosts, cutoff_s: float) -> tuple[Part, list[Candidate]]:
     """What part of a batch counts, and its layouts that have an assignment under the cutoff."""
     part = Part(model, cutoff_s)
     found = (bounded(part, pipeline) for pipeline in costed(part, costs))
@@ -71,9 +71,9 @@ def _in_order(search: Search, costs: LayoutCosts, *, evenly: bool) -> Iterator[t
         costs, fitting, layout_of = alike_options(model, costs, rows)
         search.drop("memory", int(possible.sum()) - len(np.unique(layout_of)), search.cutoff_s)
         possible = possible[layout_of]
-        fitting = fitting if evenly else take(fitting, options.own_bounds(costs, fitting) < search.cutoff_s)
+        fitting = fitting if evenly else take(fitting, costs.own_s(fitting) < budget[fitting["layout"]])
     else:
-        fitting = options.stage_options(model, costs, rows, inf if evenly else search.cutoff_s)
+        fitting = options.stage_options(model, costs, rows, None if evenly else budget)
     some = np.bincount(fitting["layout"], minlength=len(costs)) > 0
     bound_s = bounds.option_bounds(model, costs, fitting)
     edges = np.searchsorted(fitting["layout"], np.arange(len(costs) + 1))
@@ -94,12 +94,18 @@ def bounded(search: Search, pipeline: Pipeline) -> Candidate | None:
     if not solution.feasible:
         search.drop("bound", bound_s=search.cutoff_s)
         return None
+    choice = pipeline.within_hosts(solution.choice)
+    if not len(choice) and pipeline.exceeds_hosts():
+        search.drop("memory")
+        return None
     bound_s = max(solution.bound, pipeline.cycle_bound_s) + floor_s
-    return Candidate(pipeline, solution.choice, min(bound_s, search.cutoff_s))
+    return Candidate(pipeline, choice, min(bound_s, search.cutoff_s))
 
 
 def replayed(candidate: Candidate) -> Candidate:
-    """The candidate with the step time of record of its choice."""
+    """The candidate with the step time of record of its choice, infinite where it has none."""
+    if not len(candidate.choice):
+        return candidate
     return replace(candidate, objective_s=candidate.pipeline.step_s(candidate.choice))
 
 
@@ -116,7 +122,7 @@ def tightened(search: Search, candidate: Candidate) -> Candidate:
         replay,
         gap=search.request.gap / 2,
         cutoff=search.cutoff_s,
-        start=candidate.choice,
+        start=candidate.choice if len(candidate.choice) else None,
         seconds=search.seconds_left,
     )
     # Stages of more layers than the cutoff allows are not among the options: nothing is proven beyond it.
@@ -145,7 +151,10 @@ def evenly_split(trial: Search, costs: LayoutCosts, most: int) -> list[Candidate
         below_s = min(limit_s, found[mesh].bound_s if mesh in found else inf)
         solution = minimum_cost(pipeline.chain, below_s - pipeline.global_floor_s) if bound_s < below_s else None
         if solution is not None and solution.feasible:
-            found[mesh] = Candidate(pipeline, solution.choice, solution.bound + pipeline.global_floor_s)
+            choice = pipeline.within_hosts(solution.choice)
+            if not len(choice):
+                continue
+            found[mesh] = Candidate(pipeline, choice, solution.bound + pipeline.global_floor_s)
             ordered = sorted(each.bound_s for each in found.values())
             limit_s = ordered[most - 1] if len(ordered) >= most else inf
     return sorted(found.values(), key=lambda candidate: candidate.bound_s)[:most]

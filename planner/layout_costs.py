@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.predict import CostModel, unit_seconds
+from planner.predict import MICRO_BATCH_OUTPUTS, CostModel, unit_seconds
 from planner.space import OFFLOADS, ZERO_MODES, head_position, take
 from solver.pareto import front
 
@@ -108,6 +108,11 @@ class LayoutCosts:
         """Least seconds of one micro-batch in a layer, the embedding and the head: forward, backward, no recompute."""
         distinct = unit_seconds({name: column[:, 0] for name, column in self.micro_batch.items()})
         return {unit: seconds[self.micro_batch_row] * self.relief for unit, seconds in distinct.items()}
+
+    def own_s(self, options: Mapping[str, NDArray[Any]]) -> Array:
+        """Seconds of a step that the stage of each option works by itself, its global part left out, float[options]."""
+        work = self.layouts["num_microbatches"][options["layout"]] * sum(options[name] for name in MICRO_BATCH_OUTPUTS)
+        return np.asarray(work + options["first_s"] + options["last_s"])
 
     @cached_property
     def communicators(self) -> NDArray[Any]:

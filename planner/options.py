@@ -7,7 +7,6 @@ front over the seconds of every kind of chunk.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
-from math import inf
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 from cost_models.columns import distinct
 from cost_models.schedules.slimpipe_memory import kv_gradient_chunk_slices
 from planner.capability import can_express, without_the_inexpressible
+from planner.every_offload import every_offload
 from planner.layout_costs import LayoutCosts
 from planner.live import Live, live_counts
 from planner.offload import kept_on_device, offloaded
@@ -29,14 +29,12 @@ __all__ = [
     "MARGIN",
     "Rows",
     "by_schedule",
-    "chunk_kinds",
     "chunk_rows",
     "chunk_seconds",
     "counted",
     "device_capacity",
     "fewest_layers_in_full",
     "fitting",
-    "own_bounds",
     "positions",
     "searched_sets",
     "stage_options",
@@ -54,6 +52,7 @@ FULL = RECOMPUTE_SETS.index(("full",))
 TABLE_FIELDS = ("schedule", "pp", "vpp", "num_microbatches", "group_size", "slices")
 
 Rows = dict[str, NDArray[Any]]
+Array = NDArray[np.float64]
 
 # Kinds of chunk of a stage: the one at either end, and one between.
 CHUNK_KINDS = ("first", "plain", "last")
@@ -180,31 +179,36 @@ def with_recompute(rows: Rows, recompute: int | NDArray[np.int64], per_chunk: ND
     }
 
 
-def stage_options(model: CostModel, costs: LayoutCosts, rows: Rows, cutoff_s: float = inf) -> Rows:
-    """The options worth having for rows of `positions`, with their seconds (TIME_OUTPUTS) and device bytes.
+def stage_options(model: CostModel, costs: LayoutCosts, rows: Rows, budget_s: Array | None = None) -> Rows:
+    """The options worth having for rows of `positions`, with their seconds (TIME_OUTPUTS) and bytes.
 
-    Only options that fit are left, non-dominated within their (layout, position, layers), in order of preference. With
-    a cutoff, of plans under it; layouts then have a `global_bound_s`.
+    Only options that fit are left, non-dominated within their (layout, position, layers), in order of preference.
+    With a budget for every layout, float[layouts], only those whose stage by itself can be done within it; and where
+    the request asks for every way to offload, these are among them, else only where nothing fits without.
     """
     rows = with_zero_modes(model, costs.layouts, with_stage_numbers(stage_rows(costs.layouts, rows)))
-    if cutoff_s < inf:  # recompute takes longer: what is no option without it is none with it
+    if budget_s is not None and np.all(
+        budget_s < np.inf
+    ):  # recompute takes longer: what is no option without it is none with it
         plain = with_recompute(rows, 0, np.zeros_like(rows["layers"]))
-        rows = take(rows, own_bounds(costs, plain | model.stages(costs, plain, "times")) < cutoff_s)
+        own_s = costs.own_s(plain | model.stages(costs, plain, "times"))
+        rows = take(rows, own_s < budget_s[rows["layout"]])
     candidates = fitting(model, costs, rows)
-    unfitting = np.setdiff1d(np.arange(len(rows["layout"])), candidates["origin"])
+    every = np.arange(len(rows["layout"]))
+    unfitting = np.setdiff1d(every, candidates["origin"])
+    pressed = np.setdiff1d(every, candidates["origin"][candidates["recompute"] == 0])
     candidates |= model.stages(costs, candidates, "times")
     candidates = take(candidates, _fastest_sets(candidates))
     if model.offload:
-        candidates = joined([kept_on_device(candidates), _offloaded(model, costs, take(rows, unfitting))])
-    candidates = take(candidates, own_bounds(costs, candidates) < cutoff_s) if cutoff_s < inf else candidates
+        if budget_s is not None and "offload" in model.request.search:
+            under_sets = _under_every_set(model, take(rows, pressed))
+            away = every_offload(model, costs, under_sets, budget_s, device_capacity(model))
+        else:
+            away = _offloaded(model, costs, take(rows, unfitting))
+        candidates = joined([kept_on_device(candidates), away])
+    if budget_s is not None:
+        candidates = take(candidates, costs.own_s(candidates) < budget_s[candidates["layout"]])
     return _non_dominated(candidates | chunk_seconds(model, costs, candidates))
-
-
-def own_bounds(costs: LayoutCosts, options: Rows) -> NDArray[np.float64]:
-    """Lower bounds of the step of every plan that takes an option, seconds, float[options]: its stage's work alone."""
-    layout = options["layout"]
-    work = costs.layouts["num_microbatches"][layout] * sum(options[name] for name in MICRO_BATCH_OUTPUTS)
-    return np.asarray(work + options["first_s"] + options["last_s"] + costs.layouts["global_bound_s"][layout])
 
 
 def fitting(model: CostModel, costs: LayoutCosts, rows: Rows) -> Rows:
@@ -243,10 +247,26 @@ def searched_sets(model: CostModel) -> tuple[int, ...]:
     return tuple(index for index in model.recompute_sets if wanted in (None, kinds.get(index, "selective")))
 
 
+def _under_every_set(model: CostModel, rows: Rows) -> Rows:
+    """The rows under every recompute set, the full one of every number of layers of a chunk."""
+    whole = rows["chunk_layers"] + (rows["wide_chunks"] > 0)
+    parts = []
+    for recompute in searched_sets(model):
+        if recompute != FULL:
+            parts.append(with_recompute(rows, recompute, whole if recompute else 0 * whole))
+            continue
+        few = whole if model.request.recompute == "full" else np.ones_like(whole)
+        for count in range(1, int(whole.max(initial=0)) + 1):
+            some = np.flatnonzero((few <= count) & (count <= whole))
+            parts.append(with_recompute(take(rows, some), FULL, np.full(len(some), count)))
+    return joined([{**part, "origin": np.zeros(len(part["layout"]), dtype=np.int64)} for part in parts])
+
+
 def _offloaded(model: CostModel, costs: LayoutCosts, rows: Rows) -> Rows:
     """The rows with what must be offloaded for them to fit, recomputing nothing or every layer, with their seconds."""
     whole = rows["chunk_layers"] + (rows["wide_chunks"] > 0)
-    parts = [kept_on_device(take(with_recompute(rows, 0, 0 * whole), [])) | {"device_bytes": np.empty(0)}]
+    kept = kept_on_device(with_recompute(rows, 0, 0 * whole)) | {"device_bytes": 0.0 * whole}
+    parts = [take(kept, [])]
     for recompute, layers in ((0, 0 * whole), (FULL, whole)):
         if recompute not in searched_sets(model):
             continue
@@ -315,19 +335,6 @@ def chunk_rows(rows: Rows, chunk: NDArray[np.int64]) -> Rows:
     }
 
 
-def chunk_kinds(options: Rows, vpp: int) -> NDArray[np.int64]:
-    """Which of CHUNK_KINDS costs what each chunk of each option does, int[options, vpp]; -1 where none does."""
-    layers, ends_model = options["layers"][:, None], options["head_rank"][:, None] > 0
-    widths = chunk_layers(layers, vpp, np.arange(vpp), ends_model)
-    plain = np.where(ends_model, vpp - 2, 1)
-    as_plain = widths == np.take_along_axis(widths, plain, axis=1)
-    as_first = (widths == widths[:, :1]) & (options["has_embedding"][:, None] == 0)
-    as_last = (widths == widths[:, -1:]) & (options["has_head"][:, None] == 0)
-    kinds = np.where(as_plain, 1, np.where(as_first, 0, np.where(as_last, 2, -1)))
-    kinds[:, 0], kinds[:, -1] = 0, 2
-    return kinds
-
-
 def _fastest_sets(candidates: Mapping[str, NDArray[Any]]) -> NDArray[np.int64]:
     """Of each origin row, the candidate of least seconds a micro-batch; the earlier set among equals.
 
@@ -378,6 +385,8 @@ def _non_dominated(options: Rows) -> Rows:
     seconds = [options[name] for name in (*chunks, "first_s", "last_s", "global_s")]
     # More attention in as long a pass makes late slices longer, less makes early ones longer: only equals are compared.
     seconds += [sign * options[name] for name in ATTENTION_OUTPUTS if name in options for sign in (1, -1)]
+    on_host = ("host_bytes",) if "host_bytes" in options else ()  # stages share their nodes' memory
+    seconds += [options[name] for name in on_host]
     options = take(options, front(np.column_stack(seconds), group))
-    preference = (options["zero"], options["recompute_layers"], options["layers"], options["position"])
+    preference = [options[name] for name in ("zero", "recompute_layers", *on_host, "layers", "position")]
     return take(options, np.lexsort((*preference, options["layout"])))

@@ -37,7 +37,7 @@ def measured() -> Rate:
 
 
 def _layouts() -> tuple[CostModel, LayoutCosts]:
-    """Layouts of 16 or more pipeline ranks, with the bounds that the search gives them."""
+    """Layouts of 16 or more pipeline ranks."""
     model = CostModel(build_request("llama3-405b", 16_384, cluster="llama3-roce"))
     meshes = space.meshes(model.request)
     deep = space.take(
@@ -45,8 +45,7 @@ def _layouts() -> tuple[CostModel, LayoutCosts]:
     )
     costs = LayoutCosts.of(model, space.layouts(model.request, deep)).best_context_forms()
     costs = costs.take(np.linspace(0, len(costs) - 1, LAYOUTS).astype(np.int64)).compact()
-    _, everything = bounds.layout_bounds(model, costs)
-    return model, costs.with_columns(global_bound_s=everything)
+    return model, costs
 
 
 def _every_option(model: CostModel, costs: LayoutCosts) -> list[Rows]:
@@ -62,7 +61,7 @@ def _seconds(model: CostModel, costs: LayoutCosts, parts: list[Rows]) -> float:
     """Seconds of one pass over the rows."""
     started_s = time.perf_counter()
     for rows in parts:
-        options.own_bounds(costs, {**rows, **model.stages(costs, rows, "option")})
+        costs.own_s({**rows, **model.stages(costs, rows, "option")})
     return time.perf_counter() - started_s
 
 

@@ -78,7 +78,8 @@ def _gemm(
     rate = gpu.peak_flops[dtype] * constants.peak_fraction * sustained
     bandwidth = gpu.memory_bandwidth_bytes_per_s * constants.bandwidth_fraction
     operand = OPERAND_BYTES[dtype]
-    accumulator = 2 * recipe.gradient_bytes  # the weight gradient is read, added to and written
+    # The sum of weight gradients is read and written; where it is kept apart (exchange.py) a plain product is.
+    accumulator = 2 * recipe.gradient_bytes if recipe.fused_gradient_accumulation else OUTPUT_BYTES
     shape = {layout: _gemm_shape(profile, dtype, layout) for layout in GEMM_LAYOUTS}
     of_group = {layout: _group_shape(profile, layout) for layout in GEMM_LAYOUTS}
 

@@ -48,6 +48,12 @@ class FrameworkRecipe(Spec):
     fused_biased_activation: Flag = Field(
         False, description="a gated activation of experts with biases, clamped, is one kernel; else a chain of them"
     )
+    fused_gradient_accumulation: Flag = Field(
+        True, description="weight gradients are added up within their products; else by kernels of their own"
+    )
+    recompute_stops_early: Flag = Field(
+        False, description="running a layer again ends with the last tensor that its backward needs; else with its output"
+    )
     dropout: Flag = Field(False, description="dropout masks are kept for backward")
     sequence_parallel: Flag = Field(
         True, description="tensor parallelism shards norms and residuals along the sequence"

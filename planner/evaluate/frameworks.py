@@ -32,7 +32,7 @@ FRAMEWORKS: tuple[tuple[str, str], ...] = (
     ("megatron-lm (2019", "megatron-2021"),
     ("megatron-lm (2020", "megatron-2021"),
     ("megatron-lm (2021", "megatron-2021"),
-    ("megatron-lm + zero bubble", "megatron-2021"),
+    ("megatron-lm + zero bubble", "megatron-2022"),
     ("oneflow", "oneflow"),
     ("torchtitan", "torchtitan"),
     ("megatron", "megatron"),
@@ -161,6 +161,8 @@ def _changed(cells: Cells, recipe: FrameworkRecipe) -> FrameworkRecipe:
         changes["overlap_tensor_parallel"] = True
     if recipe.name.startswith("torchtitan") and (cells.whole("tp") or 1) > 1:
         changes["loss_bytes_per_logit"] = SHARDED_LOSS_BYTES
+    if cells.says("float8 all-gather", "fp8 all-gather"):
+        changes["parameter_gather_bytes"] = 1
     if cells.says("chunked ce", "chunked loss"):
         changes["loss_bytes_per_logit"] = 0
     return recipe.replaced(**changes) if changes else recipe

@@ -46,7 +46,8 @@ def exchange_costs(model: ModelSpec, recipe: FrameworkRecipe) -> dict[str, Expr]
     """Parameters of each unit on one rank, and the seconds of gathering them and of reducing their gradients.
 
     `*_reduce_s` is the sharded form (reduce-scatter in the shard group, all-reduce over replicas), `*_all_reduce_s`
-    the unsharded one. `*_accumulation_s` adds up what products leave apart. `tied_reduce_s` adds the two copies of a tied embedding's gradient.
+    the unsharded one. `*_accumulation_s` adds up what products leave apart, `tied_reduce_s` the two copies of a tied
+    embedding's gradient.
     """
     costs: dict[str, Expr] = {}
     for name, unit in chain(model, recipe).units().items():

@@ -42,7 +42,7 @@ def bind(
 ) -> dict[str, Body]:
     """Numpy bodies, by operator name, of every compute operator on this device in a job of `nodes`; seconds."""
     sustained = profile.sustained_on(nodes) * recipe.tuned_rate
-    launch_s = 0.0 if recipe.cuda_graphs else profile.host_launch_s
+    launch_s = 0.0 if recipe.cuda_graphs else profile.host_launch_s * recipe.launch_factor
     return {
         **_gemm(gpu, profile, recipe, dtype, sustained),
         **_attention(gpu, profile, recipe, sustained),

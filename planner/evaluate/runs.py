@@ -45,12 +45,10 @@ PRECISIONS: tuple[tuple[str, Literal["bf16", "fp8"]], ...] = (
     ("amp", "bf16"),
     ("mixed", "bf16"),
 )
-# Products of nvfp4 operands over those of fp8 scaled as a whole, in training, by the first letters of the GPU: twice the
-# peak on B200, three times on B300.
-FP4_OVER_FP8 = {"b300": 1.65, "gb300": 1.65}
-FP4_OVER_FP8_ELSEWHERE = 1.48
-# Products of operands with a scale for 32 elements over those scaled as a whole: published pairs of steps of 8B and 405B
-# on Blackwell that differ in this differ by 4 to 8 %.
+# Products of nvfp4 operands over those of fp8 scaled as a whole, in training.
+FP4_OVER_FP8 = 1.48
+# Products of operands with a scale for 32 elements over those scaled as a whole: published pairs of steps on Blackwell
+# (Llama 8B and 405B) that differ in this differ by 4 to 8 %.
 MX_OVER_TENSORWISE = 0.93
 # Products of operands scaled by row over those scaled as a whole: pytorch/torchtitan 7a04053 measures steps at 0.89.
 ROWWISE_OVER_TENSORWISE = 0.8
@@ -131,7 +129,7 @@ def _profile(gpu: str, precision: str) -> HardwareProfile:
         if not gpu.startswith(FP4_GPUS):
             message = f"precision must be one that {gpu} has ({', '.join(profile.gemm)}), got fp4"
             raise UnsupportedRunError(message)
-        return _with_fp8_at(profile, "fp4", FP4_OVER_FP8.get(gpu, FP4_OVER_FP8_ELSEWHERE))
+        return _with_fp8_at(profile, "fp4", FP4_OVER_FP8)
     if "rowwise" in precision:
         return _with_fp8_at(profile, "rowwise", ROWWISE_OVER_TENSORWISE)
     return _with_fp8_at(profile, "mx", MX_OVER_TENSORWISE) if "mx" in precision else profile

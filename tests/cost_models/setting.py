@@ -121,10 +121,19 @@ MODELS = DENSE | KINDS
 RECIPES = {
     "megatron": FrameworkRecipe(name="megatron"),
     "before flash": FrameworkRecipe(
-        name="before flash", flash_attention=False, dropout=True, overlap_gradient_reduce=False, gradient_bytes=2
+        name="before flash",
+        flash_attention=False,
+        dropout=True,
+        overlap_gradient_reduce=False,
+        gradient_bytes=2,
+        fused_gradient_accumulation=False,
     ),
     "waiting": FrameworkRecipe(
-        name="waiting", overlap_gradient_reduce=False, overlap_parameter_gather=False, optimizer_temporary_bytes=40
+        name="waiting",
+        overlap_gradient_reduce=False,
+        overlap_parameter_gather=False,
+        optimizer_temporary_bytes=40,
+        recompute_stops_early=True,
     ),
     "pure bf16": FrameworkRecipe(name="pure bf16", master_bytes=0, moment_bytes=4, flash_attention=False),
 }

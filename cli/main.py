@@ -40,6 +40,13 @@ def planning(
         str | None,
         typer.Option(help="Framework whose bytes and overlap hold.", metavar="NAME", rich_help_panel=MODEL),
     ] = None,
+    precision: Annotated[
+        str | None, typer.Option(help="Data type of matrix products: bf16, fp8.", metavar="NAME", rich_help_panel=MODEL)
+    ] = None,
+    optimizer: Annotated[
+        str | None,
+        typer.Option(help="adamw, adamw-8bit, precision-aware.", metavar="NAME", rich_help_panel=MODEL),
+    ] = None,
     gpus: Annotated[
         str | None, typer.Option(help="GPUs of the whole job.", metavar="N", rich_help_panel=HARDWARE)
     ] = None,
@@ -84,6 +91,14 @@ def planning(
         str | None,
         typer.Option(
             help="Search these pipeline schedules alone: zb-v, or 1f1b,v-half.", metavar="NAMES", rich_help_panel=SEARCH
+        ),
+    ] = None,
+    search: Annotated[
+        str | None,
+        typer.Option(
+            help="Search these, too: precision, optimizer, loss (variants of the recipe), offload, groups.",
+            metavar="NAMES",
+            rich_help_panel=SEARCH,
         ),
     ] = None,
     gap: Annotated[
@@ -151,6 +166,9 @@ def planning(
         "recipe": recipe,
         "target": target,
         "schedule": schedule,
+        "precision": precision,
+        "optimizer": optimizer,
+        "search": search,
         "gap": gap,
         "time_limit_s": time_limit,
         "top_k": top_k,

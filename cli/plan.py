@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from cli.explain import check_why_not, print_with_answer
@@ -11,7 +12,7 @@ from cli.show import print_document
 from cli.stats import statistics
 from planner.document import PlanDocument, check_writable, write, write_text
 from planner.errors import Interrupted, LimitReached, RequestError
-from planner.request import PlanRequest, build_request
+from planner.request import PlanRequest
 
 
 def plan(
@@ -27,16 +28,19 @@ def plan(
 
     Raises PlannerError or SpecError. A search that was stopped early prints its best so far and warns on stderr.
     """
+    from planner.mixed import requests_of
+
     if not flags["model"]:
         message = "the model is missing: give --model NAME; `plan models` lists them"
         raise RequestError(message)
     for path in filter(None, (output, stats)):
         check_writable(path)
-    request = build_request(**flags)
+    requests = requests_of(flags)
     if why_not is not None:
         check_why_not(why_not)
     started_s = time.perf_counter()
-    document, code = _searched(request)
+    document, code = _searched(requests)
+    request = next((each for each in requests if each.cluster == document.cluster), requests[0])
     wall_time_s = time.perf_counter() - started_s
     if advise and code == DONE:
         document, code = _advised(document, request)
@@ -63,13 +67,13 @@ def _advised(document: PlanDocument, request: PlanRequest) -> tuple[PlanDocument
         return document, INTERRUPTED
 
 
-def _searched(request: PlanRequest) -> tuple[PlanDocument, int]:
+def _searched(requests: Sequence[PlanRequest]) -> tuple[PlanDocument, int]:
     """The best plan found, and the exit code that says how the search ended."""
-    from planner.search import plan as searched
+    from planner.mixed import plan_groups
 
     try:
         with live_line() as progress:
-            return searched(request, progress), DONE
+            return plan_groups(requests, progress), DONE
     except LimitReached as limit:
         print(f"plan: {limit}; this is the best plan so far", file=sys.stderr)
         return limit.document, LIMIT

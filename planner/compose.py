@@ -10,6 +10,7 @@ from cost_models.flops import model_flops
 from cost_models.schedules import placement
 from cost_models.specs import catalog
 from cost_models.vocabulary import COMMUNICATIONS
+from planner import hosts
 from planner.bands import TIE_BAND, time_band
 from planner.document import (
     MEMORY_CAUSES,
@@ -34,6 +35,7 @@ from planner.document import (
 from planner.incumbent import Candidate, Search
 from planner.launchers import answers
 from planner.measured import measured_share
+from planner.not_searched import not_searched
 from planner.options import MARGIN, Rows
 from planner.predict import CostModel
 from planner.space import (
@@ -44,7 +46,6 @@ from planner.space import (
     chunk_layers,
     context_type,
     group_size,
-    not_searched,
 )
 
 __all__ = ["document", "time_breakdown"]
@@ -75,6 +76,7 @@ def document(search: Search) -> PlanDocument:
         certificate=_certificate(search, best),
         assumptions=(*request.assumptions, *_assumptions(search)),
         alternatives=_alternatives(search, best),
+        recipes=search.recipes,
     )
     return plan.replaced(launchers=answers(plan))
 
@@ -170,7 +172,7 @@ def _prediction(search: Search, best: Candidate, chosen: Rows, stages: tuple[Sta
         mfu=model_flops(request.model, request.workload) / peak,
         mfu_full_attention=model_flops(request.model, request.workload, causal=False) / peak,
         time_breakdown_s=time_breakdown(best, chosen),
-        host_memory_bytes=float(chosen["host_bytes"].max()) * min(request.cluster.gpus_per_node, gpus),
+        host_memory_bytes=hosts.fullest_node_bytes(request, best.pipeline.layout, chosen["host_bytes"]),
         peak_memory_bytes=memory,
         verdict=verdict_of(memory.low, memory.high, memory.capacity),
         measured_share=measured_share(best, chosen),
@@ -252,6 +254,15 @@ def _alternative(search: Search, candidate: Candidate, best: Candidate) -> Alter
     )
 
 
+def _of_offload(search: Search) -> tuple[str, ...]:
+    """Why the host's memory is used, where it may be."""
+    if not search.model.offload:
+        return ()
+    if "offload" in search.request.search:
+        return ("Offload to the host is searched beside plans that fit without.",)
+    return ("Nothing fits in the GPUs' memory alone: the host's is used too.",)
+
+
 def _assumptions(search: Search) -> tuple[str, ...]:
     profile = search.request.profile
     rest = "the measured tables and the constants" if profile.tables else "the constants"
@@ -261,7 +272,7 @@ def _assumptions(search: Search) -> tuple[str, ...]:
     return (
         f"Seconds rest on {rest} of the {profile.name} profile, rooflines beyond what was measured: "
         f"four of five measured steps lie within {time_band(search.request.model):.0%} of such predictions.",
-        *(("Nothing fits in the GPUs' memory alone: the host's is used too.",) if search.model.offload else ()),
+        *_of_offload(search),
         f"A plan fits when its predicted memory leaves {MARGIN:.0%} of it to spare.",
         f"Of {search.layouts:,} layouts on promising meshes, {above:,} cannot beat the plan by the gap and {over:,} do "
         "not fit.",

@@ -135,6 +135,15 @@ RECIPES = {
         optimizer_temporary_bytes=40,
         recompute_stops_early=True,
     ),
+    "copying": FrameworkRecipe(
+        name="copying",
+        growing_segments=False,
+        keeps_stage_outputs=True,
+        reduces_in_buckets=True,
+        norm_copy_bytes=8,
+        stranded_logit_bytes=2,
+        kernel_bytes=10**9,
+    ),
     "pure bf16": FrameworkRecipe(name="pure bf16", master_bytes=0, moment_bytes=4, flash_attention=False),
 }
 

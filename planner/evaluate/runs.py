@@ -100,7 +100,8 @@ def read_run(row: Mapping[str, Any]) -> Run:
     layout, schedule, global_batch = layout_of(cells, model, recipe, cluster)
     workload = _workload(cells, seq_len, global_batch)
     placement = schedules.placement(schedule, layout["pp"], layout["vpp"])
-    sizes = chunk_sizes(model.layers, placement, read_sizes(cells.text("stage_layers")))
+    given = read_sizes(cells.text("stage_layers"))
+    sizes = chunk_sizes(model.layers, placement, given, fills=recipe.fills_stages)
     zero_stage, reshard = _sharding(cells, recipe)
     reshard = reshard and (layout["pp"] == 1 or recipe.reshards_in_pipeline)
     try:

@@ -11,6 +11,7 @@ from cost_models.specs.cluster import ClusterSpec
 from cost_models.specs.model import ModelSpec
 from cost_models.specs.profile import HardwareProfile
 from cost_models.specs.recipe import FrameworkRecipe
+from tests.cost_models.engines_by_hand import boundary_tensors, optimizer_bytes, stranded_bytes
 
 Row = dict[str, float]
 Passes = tuple[float, float, float]  # forward, input-grad and weight-grad seconds
@@ -346,7 +347,8 @@ class ByHand:
         if row["shard_weights"]:
             gathered = recipe.parameter_gather_bytes * (2 * max(units) if row["reshard"] else parameters)
         if row["shard_gradients"]:
-            unsharded = recipe.gradient_bytes * (max(units) if row["shard_weights"] else chunk)
+            of_unit = row["shard_weights"] or recipe.reduces_in_buckets
+            unsharded = recipe.gradient_bytes * (max(units) if of_unit else chunk)
         live, again = row["live_layers"], row["live_recompute_layers"]
         activations = (live - again) * part["layer_saved_bytes"] + again * part["layer_recomputed_saved_bytes"]
         kept = "recomputed_saved_bytes" if row["recompute_ends"] else "saved_bytes"
@@ -355,28 +357,29 @@ class ByHand:
             activations += row[f"waiting_{end}"] * part[f"{end}_saved_bytes"]
         kept_bytes = 4 * max(row["live_head"] - row["waiting_head"] - 1, 0) + 2 * row["waiting_head"]
         waiting = kept_bytes * part["logits_bytes"] / recipe.loss_bytes_per_logit
-        buffers = 4 * part["boundary_bytes"] if row["pipelined"] else 0.0
+        buffers = boundary_tensors(recipe, row) * part["boundary_bytes"]
         restored = part["layer_restored_bytes"] if row["recompute_layers"] else 0.0
+        loss = part["logits_bytes"] if row["has_head"] else 0.0
+        backward = part["layer_workspace_bytes"] + restored + unsharded
         phases = {
-            "loss": {"logits_and_loss": waiting + (part["logits_bytes"] if row["has_head"] else 0.0)},
-            "backward": {
-                "logits_and_loss": waiting,
-                "workspace": part["layer_workspace_bytes"] + restored + unsharded,
-            },
+            "loss": {"logits_and_loss": waiting + loss},
+            "backward": {"logits_and_loss": waiting, "workspace": backward},
         }
         for phase in phases.values():
             phase |= {"activations": activations, "pipeline_buffers": buffers}
-        temporaries = recipe.optimizer_temporary_bytes * self.owned(row, part, bool(row["shard_optimizer"]))
+        temporaries = optimizer_bytes(recipe, row, part, self.owned(row, part, bool(row["shard_optimizer"])))
         phases["optimizer"] = {"workspace": temporaries}
         peak = max(phases.values(), key=lambda phase: sum(phase.values()))
         peak["workspace"] = peak.get("workspace", 0.0) + recipe.library_bytes
-        return self.device_memory(row, states, gathered, peak)
+        stranded = stranded_bytes(recipe, activations + waiting + buffers, backward, loss, temporaries)
+        return self.device_memory(row, states, gathered, peak, stranded)
 
-    def device_memory(self, row: Row, states: Row, gathered: float, peak: Row) -> dict[str, float]:
+    def device_memory(self, row: Row, states: Row, gathered: float, peak: Row, stranded: float) -> dict[str, float]:
         allocated = sum(states.values()) + gathered + sum(peak.values())
         none = dict.fromkeys(("activations", "logits_and_loss", "workspace", "pipeline_buffers"), 0.0)
         communicators = self.recipe.communicator_bytes * row["communicators"]
-        reserved = allocated * (1 + self.recipe.fragmentation_fraction)
+        reserved = allocated * (1 + self.recipe.fragmentation_fraction) + stranded
+        context = self.context_bytes + self.recipe.kernel_bytes
         return {
             **none,
             **states,
@@ -384,10 +387,10 @@ class ByHand:
             "gathered_parameters": gathered,
             "offload_buffers": 0.0,
             "communicators": communicators,
-            "context": self.context_bytes,
-            "fragmentation": allocated * self.recipe.fragmentation_fraction,
+            "context": context,
+            "fragmentation": reserved - allocated,
             "allocated_bytes": allocated,
             "reserved_bytes": reserved,
-            "device_bytes": reserved + communicators + self.context_bytes,
+            "device_bytes": reserved + communicators + context,
             "host_bytes": 0.0,
         }

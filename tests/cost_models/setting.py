@@ -124,7 +124,11 @@ RECIPES = {
         name="before flash", flash_attention=False, dropout=True, overlap_gradient_reduce=False, gradient_bytes=2
     ),
     "waiting": FrameworkRecipe(
-        name="waiting", overlap_gradient_reduce=False, overlap_parameter_gather=False, optimizer_temporary_bytes=40
+        name="waiting",
+        overlap_gradient_reduce=False,
+        overlap_parameter_gather=False,
+        optimizer_temporary_bytes=40,
+        optimizer_group_elements=10**6,
     ),
     "copying": FrameworkRecipe(
         name="copying",

@@ -77,6 +77,7 @@ def document(search: Search) -> PlanDocument:
         assumptions=(*request.assumptions, *_assumptions(search)),
         alternatives=_alternatives(search, best),
         recipes=search.recipes,
+        heterogeneous=search.heterogeneous,
     )
     return plan.replaced(launchers=answers(plan))
 
@@ -263,6 +264,17 @@ def _of_offload(search: Search) -> tuple[str, ...]:
     return ("Nothing fits in the GPUs' memory alone: the host's is used too.",)
 
 
+def _of_meshes(search: Search) -> tuple[str, ...]:
+    """What is known of pipelines whose stages differ in size, where they were asked for."""
+    if "meshes" not in search.request.search:
+        return ()
+    if search.heterogeneous is not None:
+        return (
+            "A pipeline of stages of different sizes is faster: see heterogeneous. The plan is of one mesh for all.",
+        )
+    return ("No pipeline of stages of different sizes was found that beats the plan by the gap.",)
+
+
 def _assumptions(search: Search) -> tuple[str, ...]:
     profile = search.request.profile
     rest = "the measured tables and the constants" if profile.tables else "the constants"
@@ -276,6 +288,7 @@ def _assumptions(search: Search) -> tuple[str, ...]:
         f"A plan fits when its predicted memory leaves {MARGIN:.0%} of it to spare.",
         f"Of {search.layouts:,} layouts on promising meshes, {above:,} cannot beat the plan by the gap and {over:,} do "
         "not fit.",
+        *_of_meshes(search),
         *search.told,
         f"Not searched: {'; '.join(not_searched(search.request))}.",
     )

@@ -110,6 +110,16 @@ def planning(
         typer.Option(help="Stop after this long, best so far.", metavar="SECONDS", rich_help_panel=SEARCH),
     ] = None,
     top_k: Annotated[int, typer.Option(help="Plans to tell.", metavar="N", rich_help_panel=SEARCH)] = 5,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            help="Processes of a large search; without it one a core, at most 4.",
+            metavar="N",
+            rich_help_panel=SEARCH,
+            min=1,
+            max=256,
+        ),
+    ] = None,
     set_: Annotated[
         list[str] | None,
         typer.Option(
@@ -174,7 +184,8 @@ def planning(
         "top_k": top_k,
         "overrides": set_ or (),
     }
-    _answer(lambda: plan(flags, as_json=json, output=output, stats=stats, why_not=why_not, advise=advise), json)
+    files = {"output": output, "stats": stats}
+    _answer(lambda: plan(flags, as_json=json, **files, why_not=why_not, advise=advise, jobs=jobs), json)
 
 
 @app.command()

@@ -1,5 +1,6 @@
 """`plan` without a verb: searches and prints the plan."""
 
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -14,6 +15,9 @@ from planner.document import PlanDocument, check_writable, write, write_text
 from planner.errors import Interrupted, LimitReached, RequestError
 from planner.request import PlanRequest
 
+# Processes of a search beyond which one waits for another: about half of its work is done one thing after the other.
+MOST_JOBS = 4
+
 
 def plan(
     flags: dict[str, Any],
@@ -23,6 +27,7 @@ def plan(
     stats: str | None,
     why_not: str | None = None,
     advise: bool = False,
+    jobs: int | None = None,
 ) -> int:
     """Plans what the flags ask for and prints it, with `advise` also what each launcher could; the exit code.
 
@@ -39,7 +44,7 @@ def plan(
     if why_not is not None:
         check_why_not(why_not)
     started_s = time.perf_counter()
-    document, code = _searched(requests)
+    document, code = _searched(requests, jobs or min(_cores(), MOST_JOBS))
     request = next((each for each in requests if each.cluster == document.cluster), requests[0])
     wall_time_s = time.perf_counter() - started_s
     if advise and code == DONE:
@@ -67,13 +72,18 @@ def _advised(document: PlanDocument, request: PlanRequest) -> tuple[PlanDocument
         return document, INTERRUPTED
 
 
-def _searched(requests: Sequence[PlanRequest]) -> tuple[PlanDocument, int]:
+def _cores() -> int:
+    """Cores that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _searched(requests: Sequence[PlanRequest], jobs: int) -> tuple[PlanDocument, int]:
     """The best plan found, and the exit code that says how the search ended."""
     from planner.mixed import plan_groups
 
     try:
         with live_line() as progress:
-            return plan_groups(requests, progress), DONE
+            return plan_groups(requests, progress, jobs=jobs), DONE
     except LimitReached as limit:
         print(f"plan: {limit}; this is the best plan so far", file=sys.stderr)
         return limit.document, LIMIT

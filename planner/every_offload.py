@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from planner import hosts
 from planner.layout_costs import LayoutCosts
 from planner.offload import GRID, least_bytes
-from planner.predict import MICRO_BATCH_OUTPUTS, CostModel
+from planner.predict import CostModel
 from planner.space import OFFLOADS, take
 
 __all__ = ["every_offload"]
@@ -44,19 +44,13 @@ def every_offload(model: CostModel, costs: LayoutCosts, rows: Rows, budget_s: Ar
     ]
     options = {name: np.concatenate([part[name] for part in found]) for name in found[0]}
     options |= model.stages(costs, options, "times")
-    return take(options, _own_s(costs, options) < budget_s[options["layout"]])
-
-
-def _own_s(costs: LayoutCosts, rows: Rows) -> Array:
-    """Seconds of a step that the stage of each row works by itself, its global part left out."""
-    work = costs.layouts["num_microbatches"][rows["layout"]] * sum(rows[name] for name in MICRO_BATCH_OUTPUTS)
-    return np.asarray(work + rows["first_s"] + rows["last_s"])
+    return take(options, costs.own_s(options) < budget_s[options["layout"]])
 
 
 def _promising(model: CostModel, costs: LayoutCosts, rows: Rows, budget_s: Array, capacity: float) -> Rows:
     """The rows that can be done within the budget with nothing offloaded, and fit with everything offloaded."""
     kept = {**rows, **{name: np.zeros(len(rows["layout"])) for name in OFFLOADS}}
-    in_time = _own_s(costs, kept | model.stages(costs, kept, "times")) < budget_s[rows["layout"]]
+    in_time = costs.own_s(kept | model.stages(costs, kept, "times")) < budget_s[rows["layout"]]
     rows = take(rows, in_time)
     return take(rows, least_bytes(model, costs, rows)["device_bytes"] <= capacity)
 

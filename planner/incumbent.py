@@ -1,9 +1,10 @@
 """What the search knows so far: the best plan, the candidates left open, the proven floor under all other plans."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from time import monotonic
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,9 +14,10 @@ from planner.pipeline import Pipeline
 from planner.predict import CostModel
 from planner.request import Progress
 from planner.space import MESH
+from planner.workers import Workers
 from solver.certificate import Certificate, certify
 
-__all__ = ["Candidate", "Search"]
+__all__ = ["Candidate", "Part", "Search"]
 
 # Step times closer than this are equal: ties go to the preferred plan, not to rounding.
 TIE = 1e-9
@@ -35,6 +37,10 @@ class Candidate:
         """The degrees that alternatives differ in."""
         return tuple(self.pipeline.layout[name] for name in MESH)
 
+    def of(self, model: CostModel) -> "Candidate":
+        """The same candidate, which another process may have found, with a model of this one."""
+        return replace(self, pipeline=replace(self.pipeline, model=model))
+
     def preference(self) -> tuple[float, ...]:
         """Ties break by less offload and recompute, lower peak, smaller tp, smaller pp, then the columns in order."""
         options, layout = self.pipeline.options, self.pipeline.layout
@@ -51,9 +57,15 @@ class Search:
     """
 
     def __init__(
-        self, model: CostModel, progress: Callable[[Progress], None] | None = None, *, ceiling_s: float = inf
+        self,
+        model: CostModel,
+        progress: Callable[[Progress], None] | None = None,
+        *,
+        ceiling_s: float = inf,
+        jobs: int = 1,
     ) -> None:
         self.model = model
+        self.workers = Workers(model, jobs)
         self.request = model.request
         self.best: Candidate | None = None
         self.tried: list[Candidate] = []
@@ -132,6 +144,12 @@ class Search:
         self.dropped[reason] = self.dropped.get(reason, 0) + layouts
         self._floor_s = min(self._floor_s, bound_s)
 
+    def count(self, part: "Part") -> None:
+        """None; what part of this search saw and dropped, under its cutoff, counts here too."""
+        self.visited(part._visited, part.rows)
+        for reason, layouts in part.dropped.items():
+            self.drop(reason, layouts, part._floor_s)
+
     def absorb(self, other: "Search") -> None:
         """None; what another search of the same question, in another space, saw and proved counts here too."""
         self.layouts += other.layouts
@@ -165,6 +183,23 @@ class Search:
         self._floor_s = min(self._floor_s, tightened.bound_s)
         self.add(tightened, proven=False)
         self.visited(0, 0)
+
+
+class Part(Search):
+    """Part of a search, under a cutoff that stays as it is."""
+
+    def __init__(self, model: CostModel, cutoff_s: float) -> None:
+        super().__init__(model)
+        self._cutoff_s = cutoff_s
+
+    @property
+    def cutoff_s(self) -> float:
+        """Seconds that a plan must stay under to matter."""
+        return self._cutoff_s
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What of the part goes from one process to another: what it counted."""
+        return {name: self.__dict__[name] for name in ("dropped", "rows", "_visited", "_floor_s")}
 
 
 def _better(candidate: Candidate, best: Candidate) -> bool:

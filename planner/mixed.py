@@ -49,7 +49,9 @@ class _Outcome:
     stop: LimitReached | Interrupted | None = None
 
 
-def plan_groups(requests: Sequence[PlanRequest], progress: Callable[[Progress], None] | None = None) -> PlanDocument:
+def plan_groups(
+    requests: Sequence[PlanRequest], progress: Callable[[Progress], None] | None = None, *, jobs: int = 1
+) -> PlanDocument:
     """The fastest of the plans of several groups, told what the others take; the plan of one where there is one.
 
     The time limit is of all of them together. Raises as `plan` does; what a stopped search had is compared as well.
@@ -57,11 +59,11 @@ def plan_groups(requests: Sequence[PlanRequest], progress: Callable[[Progress], 
     from planner.search import plan
 
     if len(requests) == 1:
-        return plan(requests[0], progress)
+        return plan(requests[0], progress, jobs=jobs)
     outcomes: list[_Outcome] = []
     started = monotonic()
     for request in requests:
-        outcomes.append(_planned(_in_time(request, monotonic() - started), progress))
+        outcomes.append(_planned(_in_time(request, monotonic() - started), progress, jobs))
         if isinstance(outcomes[-1].stop, Interrupted):
             break
     found = [each for each in outcomes if each.document is not None]
@@ -84,11 +86,11 @@ def _in_time(request: PlanRequest, spent_s: float) -> PlanRequest:
     return request.replaced(time_limit_s=max(request.time_limit_s - spent_s, NO_TIME_S))
 
 
-def _planned(request: PlanRequest, progress: Callable[[Progress], None] | None) -> _Outcome:
+def _planned(request: PlanRequest, progress: Callable[[Progress], None] | None, jobs: int) -> _Outcome:
     from planner.search import plan
 
     try:
-        return _Outcome(request, plan(request, progress))
+        return _Outcome(request, plan(request, progress, jobs=jobs))
     except InfeasibleError as error:
         return _Outcome(request, None, error.messages[0])
     except (LimitReached, Interrupted) as stop:

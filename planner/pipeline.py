@@ -17,9 +17,9 @@ from cost_models.schedules.times import StageTimes
 from planner import hosts
 from planner.layout_costs import LayoutCosts
 from planner.live import cut_of
-from planner.options import Rows, chunk_rows
+from planner.options import CHUNK_KINDS, Rows, chunk_rows
 from planner.predict import ATTENTION_OUTPUTS, MICRO_BATCH_OUTPUTS, CostModel
-from planner.space import SCHEDULES, take, units
+from planner.space import SCHEDULES, chunk_layers, take, units
 from solver.assignment import AssignmentProblem, Path, SideConstraint
 from solver.chain import ChainProblem
 from solver.dynamic_program import minimum_cost, minimum_sum
@@ -40,6 +40,15 @@ class Pipeline:
     costs: LayoutCosts
     index: int
     options: Rows
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What goes from one process to another: not the model, which each has."""
+        return {"model": None, "costs": self.costs.take([self.index]).compact(), "index": 0, "options": self._alone}
+
+    @property
+    def _alone(self) -> Rows:
+        """The options, of the only layout that there is."""
+        return {**self.options, "layout": np.zeros_like(self.options["layout"])}
 
     @cached_property
     def layout(self) -> dict[str, int]:
@@ -79,6 +88,9 @@ class Pipeline:
         if vpp == 1:
             names = (*MICRO_BATCH_OUTPUTS, *(name for name in ATTENTION_OUTPUTS if name in self.options))
             return {name: self.options[name][:, None] for name in names}
+        kind = _chunk_kinds(self.options, vpp)
+        if np.all(kind >= 0) and "plain_chunk_forward_s" in self.options:
+            return {name: _of_kinds(self.options, name, kind) for name in MICRO_BATCH_OUTPUTS}
         repeated = {name: np.repeat(column, vpp) for name, column in self.options.items()}
         rows = chunk_rows(repeated, np.tile(np.arange(vpp), len(self.options["layers"])))
         seconds = self.model.stages(self.costs, rows, "chunk")
@@ -243,3 +255,22 @@ class Pipeline:
         rows = take(self.options, np.asarray(choice))
         everything: Mapping[str, Any] = self.model.stages(self.costs, rows, "all")
         return {**rows, **everything}
+
+
+def _chunk_kinds(options: Rows, vpp: int) -> NDArray[np.int64]:
+    """Which of CHUNK_KINDS costs what each chunk of each option does, int[options, vpp]; -1 where none does."""
+    layers, ends_model = options["layers"][:, None], options["head_rank"][:, None] > 0
+    widths = chunk_layers(layers, vpp, np.arange(vpp), ends_model)
+    plain = np.where(ends_model, vpp - 2, 1)
+    as_plain = widths == np.take_along_axis(widths, plain, axis=1)
+    as_first = (widths == widths[:, :1]) & (options["has_embedding"][:, None] == 0)
+    as_last = (widths == widths[:, -1:]) & (options["has_head"][:, None] == 0)
+    kinds = np.where(as_plain, 1, np.where(as_first, 0, np.where(as_last, 2, -1)))
+    kinds[:, 0], kinds[:, -1] = 0, 2
+    return kinds
+
+
+def _of_kinds(options: Rows, name: str, kind: NDArray[np.int64]) -> Array:
+    """A cost of each chunk of each option, float[options, vpp], from those of the kinds of chunk that it has."""
+    costs = np.column_stack([options[f"{each}_chunk_{name}"] for each in CHUNK_KINDS])
+    return np.take_along_axis(costs, kind, axis=1)

@@ -10,6 +10,9 @@ from planner.layout_costs import LayoutCosts
 
 __all__ = ["can_fit", "in_order", "refined"]
 
+# Layouts whose fullest stage is costed together, beside others.
+PART_LAYOUTS = 512
+
 
 def in_order(search: Search, costs: LayoutCosts) -> LayoutCosts:
     """The layouts whose bound, a column of them, is under the cutoff, in the order of their bounds."""
@@ -24,7 +27,9 @@ def refined(search: Search, costs: LayoutCosts) -> LayoutCosts:
         fits = can_fit(search, costs)
         search.drop("memory", len(costs) - len(fits))
         return fits
-    step = np.maximum(costs.layouts["bound_s"], bounds.fullest_stage_bounds(search.model, costs))
+    tasks = [(part, search.cutoff_s) for part in costs.parts(PART_LAYOUTS)]
+    parts = search.workers.map(bounds.fullest_stage_bounds, tasks)
+    step = np.maximum(costs.layouts["bound_s"], np.concatenate([*parts, np.empty(0)]))
     order = np.argsort(step, kind="stable")
     possible = order[step[order] < inf]
     search.drop("memory", len(costs) - len(possible))

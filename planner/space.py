@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Mapping, Sequence
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -12,13 +13,15 @@ from cost_models.specs.cluster import ClusterSpec
 from planner import rules
 from planner.document import PlanDocument
 from planner.pipelines import (
+    BATCH_FIELDS,
     ONE_CHUNK,
+    batch_ways,
     deepest,
+    divisors,
     is_sliced,
     schedule_names,
     sliced_schedules,
     units,
-    unsliced_schedules,
 )
 from planner.request import PlanRequest
 from planner.rules import SCHEDULES
@@ -79,6 +82,8 @@ LAYOUT_FIELDS = (
     "slices",
     "group_size",
 )
+_OF_BATCHES = [LAYOUT_FIELDS.index(name) for name in BATCH_FIELDS]
+_OF_GROUPS = [index for index, name in enumerate(LAYOUT_FIELDS) if name not in BATCH_FIELDS]
 
 # Per stage: how states are sharded, in order of preference at equal cost. Columns as the cost symbols name them.
 ZERO_MODES: Mapping[str, NDArray[np.int64]] = {
@@ -112,7 +117,9 @@ OFFLOADS = ("offload_weights", "offload_gradients", "offload_optimizer", "offloa
 
 
 def take(columns: Mapping[str, NDArray[Any]], rows: Any) -> dict[str, NDArray[Any]]:
-    """The columns, restricted to `rows` (indices or a mask)."""
+    """The columns, restricted to `rows` (indices, a mask or a slice)."""
+    if isinstance(rows, np.ndarray) and rows.dtype == np.bool_:  # a column at a time, a mask is several times dearer
+        rows = np.flatnonzero(rows)
     return {name: column[rows] for name, column in columns.items()}
 
 
@@ -200,9 +207,11 @@ def expert_forms(request: PlanRequest, tp: int, ranks: int) -> list[tuple[int, i
     slices = {1, tp}
     if "groups" in request.search:
         slices.update(divisors(request.model.moe.expert_ffn, _largest_tensor_parallel(request.cluster)).tolist())
-    ways = [(int(ep), etp) for etp in sorted(slices) for ep in divisors(request.model.moe.experts, ranks)]
+    every = divisors(request.model.moe.experts, ranks)
+    etp, ep = (axis.reshape(-1) for axis in np.meshgrid(sorted(slices), every, indexing="ij"))
     known = {**known_values(request), "tp": ranks, "cp": 1, "dp": 1}
-    return [(ep, etp) for ep, etp in ways if rules.legal({**known, "ep": ep, "etp": etp}, *_EXPERT_RULES)]
+    can = rules.legal({**known, "ep": ep, "etp": etp}, *_EXPERT_RULES)
+    return list(zip(ep[can].tolist(), etp[can].tolist(), strict=True))
 
 
 def one_factor_away(mesh: Mapping[str, int], meshes: Columns) -> NDArray[np.bool_]:
@@ -217,31 +226,31 @@ def one_factor_away(mesh: Mapping[str, int], meshes: Columns) -> NDArray[np.bool
 
 def layouts(request: PlanRequest, mesh: Columns) -> Columns:
     """Every legal layout on the given meshes, with the columns of LAYOUT_FIELDS and the strides of its groups."""
-    rows: list[tuple[int, ...]] = []
-    sharded = sequence_parallel(request)
+    batches, sharded = cache(partial(batch_ways, request)), sequence_parallel(request)
+    parts = [np.empty((len(LAYOUT_FIELDS), 0), dtype=np.int64)]
     for tp, cp, pp, dp in zip(*(mesh[name].tolist() for name in MESH), strict=True):
-        per_rank = request.workload.global_batch // dp
-        batches = [
-            (size, per_rank // size, *pipeline)
-            for size in divisors(per_rank, per_rank).tolist()
-            for pipeline in [
-                *unsliced_schedules(request, pp, per_rank // size),
-                *(sliced_schedules(request, tp, cp, pp) if size == 1 else ()),
-            ]
-        ]
-        groups = itertools.product(
-            context_forms(request, tp, cp),
-            expert_forms(request, tp, tp * cp * dp),
-            _data_groups(request, tp, cp, pp, dp),
-        )
-        for (cp_heads, cp_ring), (ep, etp), (order, shard) in groups:
-            for size, count, vpp, *pipeline in batches:
-                degrees = (tp, int(tp > 1 and sharded), cp, cp_heads, cp_ring, ep, etp, pp, vpp, dp, shard, dp // shard)
-                rows.append((*degrees, order, size, count, *pipeline))
-    table = np.array(rows, dtype=np.int64).reshape(-1, len(LAYOUT_FIELDS))
-    columns = {name: table[:, index] for index, name in enumerate(LAYOUT_FIELDS)}
-    columns = _held(request, columns)
+        groups = _rank_groups(request, tp, cp, pp, dp, sharded)
+        ways = batches(pp, dp, sliced_schedules(request, tp, cp, pp))
+        table = np.empty((len(LAYOUT_FIELDS), len(groups), len(ways)), dtype=np.int64)
+        table[_OF_GROUPS] = groups.T[:, :, None]
+        table[_OF_BATCHES] = ways.T[:, None, :]
+        parts.append(table.reshape(len(LAYOUT_FIELDS), -1))
+    columns = _held(request, dict(zip(LAYOUT_FIELDS, np.concatenate(parts, axis=1), strict=True)))
     return with_strides(_expressible(request, columns, {"cp_type": context_type(columns)}, "mesh", "layout"))
+
+
+def _rank_groups(request: PlanRequest, tp: int, cp: int, pp: int, dp: int, sharded: bool) -> NDArray[np.int64]:
+    """int[ways, 12]: the layout columns, those of batches left out, of each way to group the ranks of a mesh."""
+    ways = itertools.product(
+        context_forms(request, tp, cp),
+        expert_forms(request, tp, tp * cp * dp),
+        _data_groups(request, tp, cp, pp, dp),
+    )
+    rows = [
+        (tp, int(tp > 1 and sharded), cp, *context, *experts, pp, dp, shard, dp // shard, order)
+        for context, experts, (order, shard) in ways
+    ]
+    return np.array(rows, dtype=np.int64)
 
 
 def _expressible(
@@ -347,14 +356,6 @@ _EXPERT_RULES = ("ep-divides-experts", "etp-divides-expert-ffn", "experts-fill-s
 def _largest_tensor_parallel(cluster: ClusterSpec) -> int:
     domain = cluster.tiers[0].domain_gpus or cluster.gpus
     return min(domain, cluster.gpus)
-
-
-def divisors(value: int, largest: int) -> NDArray[np.int64]:
-    """The divisors of `value` up to `largest`, ascending."""
-    candidates = np.arange(1, int(value**0.5) + 1)
-    small = candidates[value % candidates == 0]
-    both = np.unique(np.concatenate([small, value // small]))
-    return np.asarray(both[both <= largest], dtype=np.int64)
 
 
 def _shard_sizes(request: PlanRequest, dp: int, stride: int) -> list[int]:

@@ -5,6 +5,8 @@ with these functions, a check evaluates them on one configuration, and the messa
 There is no second table.
 """
 
+from collections.abc import Iterable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -96,21 +98,23 @@ def refusals(values: Values, launcher: str, *scopes: Scope) -> list[tuple[str, s
     return _broken(values, _express_rules(launcher, scopes))
 
 
-def _obeyed(values: Values, rules: list[Rule]) -> Any:
+def _obeyed(values: Values, rules: Iterable[Rule]) -> Any:
     result: Any = True
     for rule in rules:
         result = np.logical_and(result, rule.holds(values))
     return result
 
 
-def _broken(values: Values, rules: list[Rule]) -> list[tuple[str, str]]:
+def _broken(values: Values, rules: Iterable[Rule]) -> list[tuple[str, str]]:
     return [(rule.id, rule.message(values)) for rule in rules if not np.all(rule.holds(values))]
 
 
-def _legal_rules(ids: tuple[str, ...]) -> list[Rule]:
-    return [rule for rule in RULES if rule.kind == "legal" and (not ids or rule.id in ids)]
+@cache
+def _legal_rules(ids: tuple[str, ...]) -> tuple[Rule, ...]:
+    return tuple(rule for rule in RULES if rule.kind == "legal" and (not ids or rule.id in ids))
 
 
-def _express_rules(launcher: str, scopes: tuple[Scope, ...]) -> list[Rule]:
+@cache
+def _express_rules(launcher: str, scopes: tuple[Scope, ...]) -> tuple[Rule, ...]:
     own = [rule for rule in RULES if rule.kind == "express" and rule.launcher == launcher]
-    return [rule for rule in own if not scopes or rule.scope in scopes]
+    return tuple(rule for rule in own if not scopes or rule.scope in scopes)

@@ -12,7 +12,7 @@ from cli.main import app
 
 FLAGS = {
     "": "--advise --cluster --gap --global-batch --global-batch-tokens --gpu --gpus --gpus-per-node "
-    "--install-completion --json --mem --model --nodes --optimizer --output --precision --recipe --schedule "
+    "--install-completion --jobs --json --mem --model --nodes --optimizer --output --precision --recipe --schedule "
     "--search --seq-len --set "
     "--show-completion --stats --target --time-limit --top-k --version --why-not -o",
     "clusters": "--json",

@@ -36,7 +36,7 @@ class ByHand:
         return max(2 * rows * columns * inner / peak, traffic / bandwidth) + constants.launch_s
 
     def linear(self, tokens: float, inputs: float, outputs: float) -> Passes:
-        accumulate = 2 * self.recipe.gradient_bytes
+        accumulate = 2 * self.recipe.gradient_bytes if self.recipe.fused_gradient_accumulation else 2
         return (
             self.gemm(tokens, outputs, inputs),
             self.gemm(tokens, inputs, outputs),
@@ -147,7 +147,12 @@ class ByHand:
         ]
         tensor_parallel = 2 * sum(leave) + sum(self.enter(ag, ar, sp, qkv[1])) + sum(self.enter(ag, ar, sp, up[1]))
         chosen = {name for name in ("norm", "activation", "core_attention", "mlp", "full") if row[f"recompute_{name}"]}
-        again = [part for part in operators if "full" in chosen or part[2] & chosen]
+        stop = 13 if self.recipe.recompute_stops_early else len(operators)  # the last is then the activation
+        again = [
+            part
+            for index, part in enumerate(operators)
+            if ("full" in chosen and index < stop + len(context) - 1) or part[2] & chosen
+        ]
         return {
             **self.passes("layer", [part[0] for part in operators], sum(part[1] for part in operators), 4),
             "layer_tensor_parallel_s": tensor_parallel,
@@ -248,12 +253,21 @@ class ByHand:
             **total,
             "forward_s": total["forward_s"] + forward_exchange,
             "input_grad_s": total["input_grad_s"] + recompute + backward_exchange,
+            "weight_grad_s": total["weight_grad_s"] + self.accumulation(row, part, held),
             "first_s": self.first(row, part, share),
             "last_s": self.last(row, part, share),
             "global_s": self.closing(row, part, share),
             "recompute_s": recompute,
             "exchange_s": forward_exchange + backward_exchange,
         }
+
+    def accumulation(self, row: Row, part: Row, held: Row) -> float:
+        """Kernels that add up gradients, where products do not and no micro-batch reduces its own."""
+        if self.recipe.fused_gradient_accumulation or row["shard_gradients"]:
+            return 0.0
+        moved = 2 + 2 * min(self.recipe.gradient_bytes, 4)
+        parameters = {unit: part[f"{unit}_parameters"] + part[f"{unit}_expert_parameters"] for unit in held}
+        return sum(count * self.moved(moved * parameters[unit]) for unit, count in held.items())
 
     def shares(self, row: Row, part: Row) -> dict[str, float]:
         """How much of each unit's states is exchanged: of a head without its tied matrix, the rest."""

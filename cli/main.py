@@ -96,7 +96,7 @@ def planning(
     search: Annotated[
         str | None,
         typer.Option(
-            help="Search these, too: precision, optimizer, loss (variants of the recipe), offload, groups.",
+            help="Search these, too: precision, optimizer, loss (of the recipe), offload, groups, meshes.",
             metavar="NAMES",
             rich_help_panel=SEARCH,
         ),

@@ -46,6 +46,7 @@ def plan(
     started_s = time.perf_counter()
     document, code = _searched(requests, jobs or min(_cores(), MOST_JOBS))
     request = next((each for each in requests if each.cluster == document.cluster), requests[0])
+    request = request.replaced(workload=document.workload, recipe=document.recipe)  # those of the best variant
     wall_time_s = time.perf_counter() - started_s
     if advise and code == DONE:
         document, code = _advised(document, request)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.document import RecipeVariant
+from planner.document import HeterogeneousPlan, RecipeVariant
 from planner.pipeline import Pipeline
 from planner.predict import CostModel
 from planner.request import Progress
@@ -76,6 +76,7 @@ class Search:
         self.told: tuple[str, ...] = ()
         # What each variant of the recipe costs, where several were searched.
         self.recipes: tuple[RecipeVariant, ...] = ()
+        self.heterogeneous: HeterogeneousPlan | None = None
         self.interrupted = False
         self._ceiling_s = ceiling_s
         self._open: list[Candidate] = []

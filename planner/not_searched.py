@@ -9,7 +9,6 @@ __all__ = ["not_searched"]
 NEVER = (
     "tensor parallelism beyond the innermost network tier (rule tp-inside-domain)",
     "sequence parallelism other than the recipe's (--set recipe.sequence_parallel)",
-    "stages of other GPUs, TP or DP than the rest",
     "experts with HSDP or with pipeline ranks inside DP",
     "other sets of modules to recompute, and a set on a part of a stage's layers unless it is the full one",
     "stages that split a repeating group of layers, chunks of a rank that differ by more than one",
@@ -23,6 +22,11 @@ OFFLOAD = (
     "offload to the host where something fits without, in more than its usual combinations, and in "
     "other than equal shares of a node (--search offload)"
 )
+MESHES = "stages of other GPUs, TP or DP than the rest (--search meshes, with --target runtime)"
+LARGE_MESHES = (
+    "stages of other GPUs, TP or DP than the rest that leave GPUs idle, with experts, CP or HSDP, more than 8 of them, "
+    "or in other schedules than 1f1b"
+)
 SLICES = "slices of several sequences, and other numbers of slices than a few times pp or powers of two"
 
 
@@ -32,6 +36,7 @@ def not_searched(request: PlanRequest) -> tuple[str, ...]:
     return (
         *((OFFLOAD,) if "offload" not in asked else ()),
         *((GROUPS,) if "groups" not in asked else ()),
+        LARGE_MESHES if "meshes" in asked else MESHES,
         *_recipes(request),
         *_schedules(request),
         *NEVER,

@@ -45,7 +45,7 @@ TARGETS = (
     "runtime",
 )
 """What a plan can be for: any open launcher, one of them, or this project's own runtime."""
-SEARCHABLE = ("precision", "optimizer", "loss", "offload", "groups")
+SEARCHABLE = ("precision", "optimizer", "loss", "offload", "groups", "meshes")
 """What is searched on request only: variants of the recipe, and knobs that cost time and rarely win."""
 
 
@@ -152,6 +152,9 @@ def build_request(
     workload, workload_notes = _workload(model_spec, num_gpus, seq_len, global_batch, global_batch_tokens)
     _check_target(target)
     beside = _names(search, "--search", SEARCHABLE) if search is not None else ()
+    if "meshes" in beside and target != "runtime":
+        message = f"--search meshes needs --target runtime: no launcher has stages of different sizes, got {target}"
+        raise RequestError(message)
     default_recipe = catalog.keys("frameworks").get(target, DEFAULT_RECIPE)
     workload, recipe_spec = _recipe(workload, recipe or default_recipe, precision, optimizer)
     recipe_note = () if recipe else (f"Without --recipe the {default_recipe} recipe holds.",)

@@ -7,7 +7,7 @@ mixed-integer program whose cuts are critical paths of replayed pipelines; the r
 
 from collections.abc import Callable
 
-from planner import compose
+from planner import compose, heterogeneous
 from planner.best_first import best_first
 from planner.candidates import promising, replayed, tightened
 from planner.document import PlanDocument
@@ -41,7 +41,11 @@ def plan(request: PlanRequest, progress: Callable[[Progress], None] | None = Non
     if search.limit_reached and not search.proven:
         message = f"the time limit of {request.time_limit_s:g} s was reached"
         raise LimitReached(compose.document(search), message)
-    search.told += rivals(search)
+    try:
+        search.told += rivals(search)
+        search.heterogeneous = heterogeneous.beside(search)
+    except KeyboardInterrupt:
+        raise Interrupted(compose.document(search)) from None
     return compose.document(search)
 
 

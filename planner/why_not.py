@@ -6,7 +6,7 @@ from typing import Literal
 
 from cost_models.specs.units import format_bytes
 from planner import compose, space
-from planner.compose import TIME_BAND
+from planner.bands import TIE_BAND
 from planner.document import MEMORY_CAUSES, PlanDocument
 from planner.explain.explanation import notes
 from planner.explain.setting import Plan
@@ -184,7 +184,7 @@ def _compared(document: PlanDocument, search: Search, restriction: Restriction, 
 def _kind(slower_by: float) -> Literal["slower", "tie", "faster"]:
     if slower_by < -EQUAL:
         return "faster"
-    return "tie" if slower_by <= TIME_BAND else "slower"
+    return "tie" if slower_by <= TIE_BAND else "slower"
 
 
 def _sentence(kind: str, best: str, step_s: float, other_s: float) -> str:
@@ -195,7 +195,11 @@ def _sentence(kind: str, best: str, step_s: float, other_s: float) -> str:
     if abs(other_s - step_s) <= EQUAL * step_s:
         return f"{best}, as long as the plan: a tie"
     slower = f"{best}, {much} ({share}) more than the plan"
-    return f"{slower}: a tie, for predictions are off by up to {TIME_BAND:.0%}" if kind == "tie" else slower
+    return (
+        f"{slower}: a tie, for predictions of such a difference are off by up to {TIE_BAND:.0%}"
+        if kind == "tie"
+        else slower
+    )
 
 
 def _missed(document: PlanDocument, slower_by: float, asked: PlanRequest) -> str:

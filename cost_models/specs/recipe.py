@@ -48,6 +48,13 @@ class FrameworkRecipe(Spec):
     fused_biased_activation: Flag = Field(
         False, description="a gated activation of experts with biases, clamped, is one kernel; else a chain of them"
     )
+    fused_gradient_accumulation: Flag = Field(
+        True, description="weight gradients are added up within their products; else by kernels of their own"
+    )
+    recompute_stops_early: Flag = Field(
+        False,
+        description="running a layer again ends with the last tensor that its backward needs; else with its output",
+    )
     keeps_cast_operands: Flag = Field(
         True, description="operands of fp8 products are kept as they were cast; else in bf16, and cast once more"
     )
@@ -128,6 +135,9 @@ class FrameworkRecipe(Spec):
     vocab_multiple: PositiveInt = Field(128, description="the vocabulary is padded to this times the TP degree")
     expert_dispatcher: Literal["alltoall", "deduplicated"] = Field(
         "alltoall", description="how copies of a token travel to its experts; deduplicated: once to each node"
+    )
+    launch_factor: Annotated[PositiveFloat, Field(ge=0.5, le=20)] = Field(
+        1.0, description="host time of a launch over the profile's: modules and hooks in Python take longer"
     )
     launches_per_expert: Flag = Field(True, description="the products of a rank's experts are launched one by one")
     cuda_graphs: Flag = Field(False, description="kernels are replayed from graphs, without host launches")

@@ -6,6 +6,8 @@ from planner.document.plan import SCHEMA_VERSION, Digests, PlanDocument, virtual
 from planner.document.prediction import (
     Alternative,
     Certificate,
+    HeterogeneousPlan,
+    HeterogeneousStage,
     LauncherAnswer,
     PeakMemory,
     Prediction,
@@ -35,6 +37,8 @@ __all__ = [
     "Chunk",
     "Digests",
     "DocumentError",
+    "HeterogeneousPlan",
+    "HeterogeneousStage",
     "LauncherAnswer",
     "MemoryByCause",
     "Offload",

@@ -121,10 +121,20 @@ MODELS = DENSE | KINDS
 RECIPES = {
     "megatron": FrameworkRecipe(name="megatron"),
     "before flash": FrameworkRecipe(
-        name="before flash", flash_attention=False, dropout=True, overlap_gradient_reduce=False, gradient_bytes=2
+        name="before flash",
+        flash_attention=False,
+        dropout=True,
+        overlap_gradient_reduce=False,
+        gradient_bytes=2,
+        fused_gradient_accumulation=False,
     ),
     "waiting": FrameworkRecipe(
-        name="waiting", overlap_gradient_reduce=False, overlap_parameter_gather=False, optimizer_temporary_bytes=40
+        name="waiting",
+        overlap_gradient_reduce=False,
+        overlap_parameter_gather=False,
+        optimizer_temporary_bytes=40,
+        optimizer_group_elements=10**6,
+        recompute_stops_early=True,
     ),
     "copying": FrameworkRecipe(
         name="copying",

@@ -149,6 +149,14 @@ def test_the_optimizer_step_can_be_the_peak():
     assert values["workspace"] == pytest.approx(40 * 16 * values["layer_parameters"])
 
 
+def test_sharded_weights_are_stepped_in_groups():
+    """The optimizer's temporaries are those of a group where weights are sharded, else of all that a rank owns."""
+    owned = 8 * one_stage(recipe_name="waiting")["layer_parameters"] / 8
+    assert owned > 10**6
+    assert one_stage(recipe_name="waiting", **sharding(2))["optimizer_bytes"] == pytest.approx(40 * owned)
+    assert one_stage(recipe_name="waiting", **sharding(3, 1))["optimizer_bytes"] == pytest.approx(40 * 10**6)
+
+
 def test_the_norm_copies_the_largest_gradient_that_a_rank_owns():
     """Eight bytes an element: of a matrix, of the embedding, or of the shard where that is smaller."""
     states = {"seq_len": 64, "micro_batch_size": 1, "padded_vocab": 128256, "live_layers": 8}

@@ -6,7 +6,7 @@ from cost_models.columns import evaluate
 from cost_models.lower import lower
 from cost_models.specs.recipe import FrameworkRecipe
 from cost_models.stage import micro_batch_costs
-from tests.cost_models.setting import MODELS, PROFILE, functions, model_columns
+from tests.cost_models.setting import CLUSTER, MODELS, PROFILE, functions, model_columns
 
 PLAIN = FrameworkRecipe(name="plain")
 SIZES = {
@@ -81,6 +81,29 @@ def test_eager_positions_move_fp32_copies():
     fused, eager = layer(), layer(recipe_changes={"fused_rope": False})
     assert eager["layer_forward_s"] > fused["layer_forward_s"]
     assert eager["layer_saved_bytes"] == fused["layer_saved_bytes"]
+
+
+def test_recompute_that_stops_early_spares_the_last_product():
+    """A layer run again up to its last kept tensor, the activation, takes the down projection and what follows less."""
+    whole, early = (
+        layer(tp=1, sequence_parallel=0, recompute_full=1, recipe_changes={"recompute_stops_early": flag})
+        for flag in (False, True)
+    )
+    model, gpu = MODELS["llama"], CLUSTER.gpu
+    spared = whole["layer_recompute_s"] - early["layer_recompute_s"]
+    product = 2 * 2 * 4096 * model.hidden * model.ffn / (gpu.peak_flops["bf16"] * PROFILE.gemm["bf16"].peak_fraction)
+    assert spared == pytest.approx(product / PROFILE.sustained_fraction, rel=0.1)
+    assert early["layer_forward_s"] == whole["layer_forward_s"]
+    selective = [layer(recompute_mlp=1, recipe_changes={"recompute_stops_early": flag}) for flag in (False, True)]
+    assert selective[0] == selective[1]
+
+
+def test_slower_launches_hold_up_small_layers():
+    """Host time of a launch counts where it is longer than the kernels, and nowhere else."""
+    tiny = {"seq_len": 64, "micro_batch_size": 1}
+    once, twice = (layer(recipe_changes={"launch_factor": factor}, **tiny)["layer_forward_s"] for factor in (10, 20))
+    assert twice == pytest.approx(2 * once)
+    assert layer(recipe_changes={"launch_factor": 3})["layer_forward_s"] == layer()["layer_forward_s"]
 
 
 def test_fp8_keeps_operands_in_a_byte():

@@ -32,14 +32,14 @@ def test_each_flag_of_search_takes_its_own_off_the_list() -> None:
     """Without any all are told with their flag; with one it is told no more; with all nothing is left of them."""
     assert all(any(name in line for line in not_searched(request_for()) if "--search" in line) for name in SEARCHABLE)
     for name in SEARCHABLE:
-        told = not_searched(request_for(search=name))
+        told = not_searched(request_for("runtime", search=name))
         assert not any(name in line.rpartition("(--search ")[2] for line in told if "--search" in line)
-    assert not any("--search" in line for line in not_searched(request_for(search=",".join(SEARCHABLE))))
+    assert not any("--search" in line for line in not_searched(request_for("runtime", search=",".join(SEARCHABLE))))
 
 
 def test_what_no_flag_adds_is_told_too() -> None:
     """Knobs that this version does not turn: they are named whatever is asked."""
-    told = "; ".join(not_searched(request_for(search=",".join(SEARCHABLE))))
+    told = "; ".join(not_searched(request_for("runtime", search=",".join(SEARCHABLE))))
     for words in (
         "innermost network tier",
         "experts with HSDP",

@@ -70,7 +70,7 @@ def _in_order(search: Search, costs: LayoutCosts, *, evenly: bool) -> Iterator[t
     if is_restricted(model.request):
         costs, fitting, layout_of = alike_options(model, costs, rows)
         search.drop("memory", int(possible.sum()) - len(np.unique(layout_of)), search.cutoff_s)
-        possible = possible[layout_of]
+        possible, budget = possible[layout_of], budget[layout_of]
         fitting = fitting if evenly else take(fitting, costs.own_s(fitting) < budget[fitting["layout"]])
     else:
         fitting = options.stage_options(model, costs, rows, None if evenly else budget)

@@ -2,11 +2,12 @@
 
 import sys
 from collections.abc import Callable
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
 MODEL, HARDWARE, BATCH, SEARCH, OUTPUT = "Model", "Hardware", "Step", "Search", "Output"
+QUESTIONS = "Questions, instead of a plan of all that is given"
 
 app = typer.Typer(
     name="plan",
@@ -17,6 +18,63 @@ app = typer.Typer(
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, also on failure.", rich_help_panel=OUTPUT)]
 
+Model = Annotated[
+    str | None,
+    typer.Option(
+        help="Model: a catalog name, a TOML file, a Hugging Face config.json or its folder.",
+        metavar="NAME",
+        rich_help_panel=MODEL,
+    ),
+]
+Recipe = Annotated[
+    str | None,
+    typer.Option(help="Framework whose bytes and overlap hold.", metavar="NAME", rich_help_panel=MODEL),
+]
+Gpus = Annotated[str | None, typer.Option(help="GPUs of the whole job.", metavar="N", rich_help_panel=HARDWARE)]
+Mem = Annotated[
+    str | None,
+    typer.Option(
+        help="Memory of one GPU: 80GB is a card's label, 80GiB is literal.", metavar="SIZE", rich_help_panel=HARDWARE
+    ),
+]
+Gpu = Annotated[
+    str | None, typer.Option(help="GPU: a catalog name or a TOML file.", metavar="NAME", rich_help_panel=HARDWARE)
+]
+Cluster = Annotated[
+    str | None, typer.Option(help="Cluster: a preset or a TOML file.", metavar="NAME", rich_help_panel=HARDWARE)
+]
+Nodes = Annotated[
+    str | None, typer.Option(help="Full nodes, instead of --gpus.", metavar="N", rich_help_panel=HARDWARE)
+]
+GpusPerNode = Annotated[str | None, typer.Option(help="GPUs that share a host.", metavar="N", rich_help_panel=HARDWARE)]
+SeqLen = Annotated[
+    str | None, typer.Option(help="Tokens of a sequence: 8192, 8k.", metavar="TOKENS", rich_help_panel=BATCH)
+]
+GlobalBatch = Annotated[str | None, typer.Option(help="Sequences of a step.", metavar="N", rich_help_panel=BATCH)]
+GlobalBatchTokens = Annotated[
+    str | None, typer.Option(help="Tokens of a step: 4M.", metavar="TOKENS", rich_help_panel=BATCH)
+]
+Target = Annotated[
+    str,
+    typer.Option(
+        help="Search only what this launcher can express; any: some launcher, runtime: ours.",
+        metavar="NAME",
+        rich_help_panel=SEARCH,
+    ),
+]
+Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        help="Change a field of a spec: model.layers=4, recipe.flash_attention=false.",
+        metavar="KEY=VALUE",
+        rich_help_panel=MODEL,
+    ),
+]
+Output = Annotated[
+    str | None,
+    typer.Option("--output", "-o", help="Write the plan document.", metavar="FILE", rich_help_panel=OUTPUT),
+]
 WhyNot = Annotated[
     str | None,
     typer.Option(
@@ -28,58 +86,18 @@ WhyNot = Annotated[
 @app.callback(epilog="Exit codes: 0 done, 1 nothing fits, 2 bad input, 4 a limit was reached, 130 interrupted.")
 def planning(
     context: typer.Context,
-    model: Annotated[
-        str | None,
-        typer.Option(
-            help="Model: a catalog name, a TOML file, a Hugging Face config.json or its folder.",
-            metavar="NAME",
-            rich_help_panel=MODEL,
-        ),
-    ] = None,
-    recipe: Annotated[
-        str | None,
-        typer.Option(help="Framework whose bytes and overlap hold.", metavar="NAME", rich_help_panel=MODEL),
-    ] = None,
-    gpus: Annotated[
-        str | None, typer.Option(help="GPUs of the whole job.", metavar="N", rich_help_panel=HARDWARE)
-    ] = None,
-    mem: Annotated[
-        str | None,
-        typer.Option(
-            help="Memory of one GPU: 80GB is a card's label, 80GiB is literal.",
-            metavar="SIZE",
-            rich_help_panel=HARDWARE,
-        ),
-    ] = None,
-    gpu: Annotated[
-        str | None, typer.Option(help="GPU: a catalog name or a TOML file.", metavar="NAME", rich_help_panel=HARDWARE)
-    ] = None,
-    cluster: Annotated[
-        str | None, typer.Option(help="Cluster: a preset or a TOML file.", metavar="NAME", rich_help_panel=HARDWARE)
-    ] = None,
-    nodes: Annotated[
-        str | None, typer.Option(help="Full nodes, instead of --gpus.", metavar="N", rich_help_panel=HARDWARE)
-    ] = None,
-    gpus_per_node: Annotated[
-        str | None, typer.Option(help="GPUs that share a host.", metavar="N", rich_help_panel=HARDWARE)
-    ] = None,
-    seq_len: Annotated[
-        str | None, typer.Option(help="Tokens of a sequence: 8192, 8k.", metavar="TOKENS", rich_help_panel=BATCH)
-    ] = None,
-    global_batch: Annotated[
-        str | None, typer.Option(help="Sequences of a step.", metavar="N", rich_help_panel=BATCH)
-    ] = None,
-    global_batch_tokens: Annotated[
-        str | None, typer.Option(help="Tokens of a step: 4M.", metavar="TOKENS", rich_help_panel=BATCH)
-    ] = None,
-    target: Annotated[
-        str,
-        typer.Option(
-            help="Search only what this launcher can express; any: some launcher, runtime: ours.",
-            metavar="NAME",
-            rich_help_panel=SEARCH,
-        ),
-    ] = "any",
+    model: Model = None,
+    recipe: Recipe = None,
+    gpus: Gpus = None,
+    mem: Mem = None,
+    gpu: Gpu = None,
+    cluster: Cluster = None,
+    nodes: Nodes = None,
+    gpus_per_node: GpusPerNode = None,
+    seq_len: SeqLen = None,
+    global_batch: GlobalBatch = None,
+    global_batch_tokens: GlobalBatchTokens = None,
+    target: Target = "any",
     schedule: Annotated[
         str | None,
         typer.Option(
@@ -95,29 +113,38 @@ def planning(
         typer.Option(help="Stop after this long, best so far.", metavar="SECONDS", rich_help_panel=SEARCH),
     ] = None,
     top_k: Annotated[int, typer.Option(help="Plans to tell.", metavar="N", rich_help_panel=SEARCH)] = 5,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            help="Change a field of a spec: model.layers=4, recipe.flash_attention=false.",
-            metavar="KEY=VALUE",
-            rich_help_panel=MODEL,
-        ),
-    ] = None,
+    set_: Set = None,
     why_not: WhyNot = None,
     advise: Annotated[
         bool,
         typer.Option(
             "--advise",
-            help="Search the best plan of every launcher, too: several times the time.",
+            help="Price single changes and search every launcher's best plan, too: several times the time.",
             rich_help_panel=SEARCH,
         ),
     ] = False,
-    json: Json = False,
-    output: Annotated[
+    min_gpus: Annotated[
+        bool,
+        typer.Option("--min-gpus", help="Find the fewest GPUs that fit, up to --gpus.", rich_help_panel=QUESTIONS),
+    ] = False,
+    max_seq_len: Annotated[
+        bool,
+        typer.Option("--max-seq-len", help="Find the longest sequence that fits.", rich_help_panel=QUESTIONS),
+    ] = False,
+    max_global_batch: Annotated[
+        bool,
+        typer.Option("--max-global-batch", help="Find the largest batch that fits.", rich_help_panel=QUESTIONS),
+    ] = False,
+    largest_model: Annotated[
         str | None,
-        typer.Option("--output", "-o", help="Write the plan document.", metavar="FILE", rich_help_panel=OUTPUT),
+        typer.Option(
+            help="Find the largest model that fits, of those whose names begin so.",
+            metavar="FAMILY",
+            rich_help_panel=QUESTIONS,
+        ),
     ] = None,
+    json: Json = False,
+    output: Output = None,
     stats: Annotated[
         str | None,
         typer.Option(help="Write wall times and machine facts.", metavar="FILE", rich_help_panel=OUTPUT),
@@ -156,7 +183,12 @@ def planning(
         "top_k": top_k,
         "overrides": set_ or (),
     }
-    _answer(lambda: plan(flags, as_json=json, output=output, stats=stats, why_not=why_not, advise=advise), json)
+    questions = {
+        **{"min_gpus": min_gpus, "max_seq_len": max_seq_len},
+        **{"max_global_batch": max_global_batch, "largest_model": largest_model},
+    }
+    more: dict[str, Any] = {"stats": stats, "why_not": why_not, "advise": advise, "questions": questions}
+    _answer(lambda: plan(flags, as_json=json, output=output, **more), json)
 
 
 @app.command()
@@ -168,6 +200,42 @@ def show(
     from cli.show import show
 
     _answer(lambda: show(file, as_json=json), json)
+
+
+@app.command()
+def check(
+    configuration: Annotated[
+        str,
+        typer.Argument(
+            help="A plan document (- for standard input), or pairs: tp=4,pp=2,micro_batch_size=1,recompute=full.",
+            metavar="PLAN|KEY=VALUE,...",
+        ),
+    ],
+    model: Model = None,
+    recipe: Recipe = None,
+    gpus: Gpus = None,
+    mem: Mem = None,
+    gpu: Gpu = None,
+    cluster: Cluster = None,
+    nodes: Nodes = None,
+    gpus_per_node: GpusPerNode = None,
+    seq_len: SeqLen = None,
+    global_batch: GlobalBatch = None,
+    global_batch_tokens: GlobalBatchTokens = None,
+    target: Target = "any",
+    set_: Set = None,
+    json: Json = False,
+    output: Output = None,
+) -> None:
+    """Tell what is wrong with a configuration: rules broken, memory that lacks, and the cheapest changes that fit."""
+    from cli.check import check
+
+    flags = {
+        **{"model": model, "gpus": gpus, "mem": mem, "gpu": gpu, "cluster": cluster, "nodes": nodes},
+        **{"gpus_per_node": gpus_per_node, "seq_len": seq_len, "global_batch": global_batch, "recipe": recipe},
+        **{"global_batch_tokens": global_batch_tokens, "target": target, "overrides": set_ or ()},
+    }
+    _answer(lambda: check(configuration, flags, as_json=json, output=output), json)
 
 
 @app.command()

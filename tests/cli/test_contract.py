@@ -12,8 +12,11 @@ from cli.main import app
 
 FLAGS = {
     "": "--advise --cluster --gap --global-batch --global-batch-tokens --gpu --gpus --gpus-per-node "
-    "--install-completion --json --mem --model --nodes --output --recipe --schedule --seq-len --set "
+    "--install-completion --json --largest-model --max-global-batch --max-seq-len --mem --min-gpus --model --nodes "
+    "--output --recipe --schedule --seq-len --set "
     "--show-completion --stats --target --time-limit --top-k --version --why-not -o",
+    "check": "--cluster --global-batch --global-batch-tokens --gpu --gpus --gpus-per-node --json --mem --model --nodes "
+    "--output --recipe --seq-len --set --target -o",
     "clusters": "--json",
     "evaluate": "--json --out",
     "explain": "--json --stage --why-not",

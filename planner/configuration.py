@@ -14,6 +14,7 @@ from cost_models.specs.base import Flag, NonNegativeFloat, NonNegativeInt, Posit
 from planner import compose, launchers, rules
 from planner.document import PlanDocument, Verdict, verdict_of
 from planner.errors import RequestError
+from planner.evaluate.errors import RunError
 from planner.evaluate.split import read_sizes
 from planner.fixed import FixedStage, fixed_candidate, fixed_stages, layout_of, zero_mode
 from planner.forbidden import BrokenRule, violations
@@ -295,14 +296,19 @@ def _stage_groups(setting: Setting, request: PlanRequest) -> list[int]:
     if setting.stage_layers is None:
         share, rest = divmod(units(request.model), pp)
         return [share + (rank >= pp - rest) for rank in range(pp)]
-    sizes = list(read_sizes(str(setting.stage_layers).replace("+", ",")))
+    written = str(setting.stage_layers)
+    try:
+        sizes = list(read_sizes(written.replace("+", ",")))
+    except RunError:
+        message = f"stage_layers must be whole numbers joined by + (19+20+21 or 19+3*20), got {written}"
+        raise RequestError(message) from None
     if len(sizes) != pp:
-        message = f"stage_layers must have pp = {pp} numbers, got {setting.stage_layers}"
+        message = f"stage_layers must have pp = {pp} numbers, got {written}"
         raise RequestError(message)
     sizes[0] -= len(pattern.leading)
     sizes[-1] -= len(pattern.trailing)
     if any(size < 0 or size % len(pattern.period) for size in sizes):
-        message = f"stage_layers must be whole groups of {len(pattern.period)} layers, got {setting.stage_layers}"
+        message = f"stage_layers must be whole groups of {len(pattern.period)} layers, got {written}"
         raise RequestError(message)
     return [size // len(pattern.period) for size in sizes]
 

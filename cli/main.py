@@ -83,7 +83,7 @@ WhyNot = Annotated[
 ]
 
 
-@app.callback(epilog="Exit codes: 0 done, 1 nothing fits, 2 bad input, 4 a limit was reached, 130 interrupted.")
+@app.callback(epilog="Exit codes: 0 done, 1 the answer is no, 2 bad input, 4 a limit was reached, 130 interrupted.")
 def planning(
     context: typer.Context,
     model: Model = None,

@@ -16,7 +16,7 @@ from planner.predict import CostModel
 from planner.request import PlanRequest, Progress
 from planner.search import plan, searched
 
-__all__ = ["Trial", "best_plan", "trial"]
+__all__ = ["AT_ONCE_S", "Trial", "best_plan", "trial"]
 
 # Wall seconds after which a search returns its first plan: it has none to return before.
 AT_ONCE_S = 1e-9

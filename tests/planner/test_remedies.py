@@ -28,11 +28,11 @@ CONFIGURATIONS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "small cards": (
         {"model": "llama3.2-3b", "gpus": 12, "gpu": "l4", "gpus_per_node": 4, "seq_len": "2k", "global_batch": 24},
-        "pp=3,dp=4",
+        "pp=3,dp=4,micro_batch_size=2",
     ),
     "leading layers": (
         {"model": "deepseek-v2-lite", "gpus": 8, **H100, "global_batch": 64, "recipe": "torchtitan"},
-        "pp=2,ep=4,zero_stage=3,recompute=norm",
+        "pp=2,ep=4,zero_stage=3,micro_batch_size=2",
     ),
 }
 # Jobs of which nothing fits.

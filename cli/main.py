@@ -6,8 +6,29 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-MODEL, HARDWARE, BATCH, SEARCH, OUTPUT = "Model", "Hardware", "Step", "Search", "Output"
-QUESTIONS = "Questions, instead of a plan of all that is given"
+from cli.options import (
+    OUTPUT,
+    QUESTIONS,
+    SEARCH,
+    Cluster,
+    GlobalBatch,
+    GlobalBatchTokens,
+    Gpu,
+    Gpus,
+    GpusPerNode,
+    Json,
+    Mem,
+    Model,
+    Nodes,
+    Optimizer,
+    Output,
+    Precision,
+    Recipe,
+    SeqLen,
+    Set,
+    Target,
+    WhyNot,
+)
 
 app = typer.Typer(
     name="plan",
@@ -16,78 +37,14 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, also on failure.", rich_help_panel=OUTPUT)]
-
-Model = Annotated[
-    str | None,
-    typer.Option(
-        help="Model: a catalog name, a TOML file, a Hugging Face config.json or its folder.",
-        metavar="NAME",
-        rich_help_panel=MODEL,
-    ),
-]
-Recipe = Annotated[
-    str | None,
-    typer.Option(help="Framework whose bytes and overlap hold.", metavar="NAME", rich_help_panel=MODEL),
-]
-Gpus = Annotated[str | None, typer.Option(help="GPUs of the whole job.", metavar="N", rich_help_panel=HARDWARE)]
-Mem = Annotated[
-    str | None,
-    typer.Option(
-        help="Memory of one GPU: 80GB is a card's label, 80GiB is literal.", metavar="SIZE", rich_help_panel=HARDWARE
-    ),
-]
-Gpu = Annotated[
-    str | None, typer.Option(help="GPU: a catalog name or a TOML file.", metavar="NAME", rich_help_panel=HARDWARE)
-]
-Cluster = Annotated[
-    str | None, typer.Option(help="Cluster: a preset or a TOML file.", metavar="NAME", rich_help_panel=HARDWARE)
-]
-Nodes = Annotated[
-    str | None, typer.Option(help="Full nodes, instead of --gpus.", metavar="N", rich_help_panel=HARDWARE)
-]
-GpusPerNode = Annotated[str | None, typer.Option(help="GPUs that share a host.", metavar="N", rich_help_panel=HARDWARE)]
-SeqLen = Annotated[
-    str | None, typer.Option(help="Tokens of a sequence: 8192, 8k.", metavar="TOKENS", rich_help_panel=BATCH)
-]
-GlobalBatch = Annotated[str | None, typer.Option(help="Sequences of a step.", metavar="N", rich_help_panel=BATCH)]
-GlobalBatchTokens = Annotated[
-    str | None, typer.Option(help="Tokens of a step: 4M.", metavar="TOKENS", rich_help_panel=BATCH)
-]
-Target = Annotated[
-    str,
-    typer.Option(
-        help="Search only what this launcher can express; any: some launcher, runtime: ours.",
-        metavar="NAME",
-        rich_help_panel=SEARCH,
-    ),
-]
-Set = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        help="Change a field of a spec: model.layers=4, recipe.flash_attention=false.",
-        metavar="KEY=VALUE",
-        rich_help_panel=MODEL,
-    ),
-]
-Output = Annotated[
-    str | None,
-    typer.Option("--output", "-o", help="Write the plan document.", metavar="FILE", rich_help_panel=OUTPUT),
-]
-WhyNot = Annotated[
-    str | None,
-    typer.Option(
-        help="Tell why the plan does not have these values: tp=8,pp=2.", metavar="KEY=VALUE,...", rich_help_panel=OUTPUT
-    ),
-]
-
 
 @app.callback(epilog="Exit codes: 0 done, 1 the answer is no, 2 bad input, 4 a limit was reached, 130 interrupted.")
 def planning(
     context: typer.Context,
     model: Model = None,
     recipe: Recipe = None,
+    precision: Precision = None,
+    optimizer: Optimizer = None,
     gpus: Gpus = None,
     mem: Mem = None,
     gpu: Gpu = None,
@@ -102,6 +59,14 @@ def planning(
         str | None,
         typer.Option(
             help="Search these pipeline schedules alone: zb-v, or 1f1b,v-half.", metavar="NAMES", rich_help_panel=SEARCH
+        ),
+    ] = None,
+    search: Annotated[
+        str | None,
+        typer.Option(
+            help="Search these, too: precision, optimizer, loss (variants of the recipe), offload, groups.",
+            metavar="NAMES",
+            rich_help_panel=SEARCH,
         ),
     ] = None,
     gap: Annotated[
@@ -178,6 +143,9 @@ def planning(
         "recipe": recipe,
         "target": target,
         "schedule": schedule,
+        "precision": precision,
+        "optimizer": optimizer,
+        "search": search,
         "gap": gap,
         "time_limit_s": time_limit,
         "top_k": top_k,
@@ -213,6 +181,8 @@ def check(
     ],
     model: Model = None,
     recipe: Recipe = None,
+    precision: Precision = None,
+    optimizer: Optimizer = None,
     gpus: Gpus = None,
     mem: Mem = None,
     gpu: Gpu = None,
@@ -233,6 +203,7 @@ def check(
     flags = {
         **{"model": model, "gpus": gpus, "mem": mem, "gpu": gpu, "cluster": cluster, "nodes": nodes},
         **{"gpus_per_node": gpus_per_node, "seq_len": seq_len, "global_batch": global_batch, "recipe": recipe},
+        **{"precision": precision, "optimizer": optimizer},
         **{"global_batch_tokens": global_batch_tokens, "target": target, "overrides": set_ or ()},
     }
     _answer(lambda: check(configuration, flags, as_json=json, output=output), json)

@@ -3,6 +3,7 @@
 import json
 import sys
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from cli.explain import answer_data, check_why_not, print_answer
@@ -13,7 +14,7 @@ from cli.show import print_document
 from cli.stats import statistics
 from planner.document import PlanDocument, check_writable, dumps, write, write_text
 from planner.errors import InfeasibleError, Interrupted, LimitReached, RequestError
-from planner.request import PlanRequest, build_request
+from planner.request import PlanRequest
 
 if TYPE_CHECKING:
     from planner.remedies import Remedy
@@ -35,6 +36,8 @@ def plan(
 
     Raises PlannerError or SpecError. A search that was stopped early prints its best so far and warns on stderr.
     """
+    from planner.mixed import requests_of
+
     if questions is not None:
         from cli.capacity import ask, asked
 
@@ -45,11 +48,12 @@ def plan(
         raise RequestError(message)
     for path in filter(None, (output, stats)):
         check_writable(path)
-    request = build_request(**flags)
+    requests = requests_of(flags)
     if why_not is not None:
         check_why_not(why_not)
     started_s = time.perf_counter()
-    document, code = _searched_or_helped(request)
+    document, code = _searched_or_helped(requests)
+    request = next((each for each in requests if each.cluster == document.cluster), requests[0])
     wall_time_s = time.perf_counter() - started_s
     changes = None
     if advise and code == DONE:
@@ -101,28 +105,30 @@ def _advised(document: PlanDocument, request: PlanRequest) -> tuple[PlanDocument
         return document, None, INTERRUPTED
 
 
-def _searched_or_helped(request: PlanRequest) -> tuple[PlanDocument, int]:
-    """As `_searched`; where nothing fits, the error tells what would help."""
+def _searched_or_helped(requests: Sequence[PlanRequest]) -> tuple[PlanDocument, int]:
+    """As `_searched`; where nothing fits, the error tells what would help, of a cluster of one kind of GPUs."""
     try:
-        return _searched(request)
+        return _searched(requests)
     except InfeasibleError as error:
+        if len(requests) > 1:
+            raise
         from planner.remedies import of_infeasible
 
         try:
             with live_line() as progress:
-                remedies = of_infeasible(request, progress)
+                remedies = of_infeasible(requests[0], progress)
         except Interrupted:
             raise error from None
         raise InfeasibleError(*error.messages, remedies=remedies) from None
 
 
-def _searched(request: PlanRequest) -> tuple[PlanDocument, int]:
+def _searched(requests: Sequence[PlanRequest]) -> tuple[PlanDocument, int]:
     """The best plan found, and the exit code that says how the search ended."""
-    from planner.search import plan as searched
+    from planner.mixed import plan_groups
 
     try:
         with live_line() as progress:
-            return searched(request, progress), DONE
+            return plan_groups(requests, progress), DONE
     except LimitReached as limit:
         print(f"plan: {limit}; this is the best plan so far", file=sys.stderr)
         return limit.document, LIMIT

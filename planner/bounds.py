@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.layout_costs import LayoutCosts
+from planner.offload import least_bytes
 from planner.options import (
     COLUMNS,
     FULL,
@@ -31,7 +32,6 @@ from planner.predict import ATTENTION_OUTPUTS, MICRO_BATCH_OUTPUTS, CostModel, u
 from planner.request import PlanRequest
 from planner.slices import every_slice_count
 from planner.space import (
-    OFFLOADS,
     SPLIT,
     ZERO_MODES,
     Columns,
@@ -282,7 +282,8 @@ def least_memory(
 
     Some stage holds an even share of the layers or more; it is costed at the position that keeps least alive, without
     the ends of the model unless there is one stage only, with every sharding of states, all or nothing recomputed.
-    What a selective set keeps and restores lies between those two, and what offload leaves between all and nothing.
+    What a selective set keeps and restores lies between those two. With `offload`, which tells the bytes of device and
+    host alone, everything may be gone as well.
     """
     rows = _even_stage(model, costs.layouts)
     trials = []
@@ -291,8 +292,7 @@ def least_memory(
             trial = with_recompute({**rows, "zero": np.full(len(costs), zero)}, recompute, share * rows["layers"])
             trials.append(model.stages(costs, trial, outputs))
             if offload:
-                gone = {name: np.ones(len(costs)) for name in OFFLOADS}
-                trials.append(model.stages(costs, {**trial, **gone}, outputs))
+                trials.append(least_bytes(model, costs, trial))
     best = np.argmin([values["device_bytes"] for values in trials], axis=0)
     index = np.arange(len(best))
     return {name: np.stack([values[name] for values in trials])[best, index] for name in trials[0]}

@@ -38,7 +38,7 @@ def costed(search: Search, costs: LayoutCosts, *, evenly: bool = False) -> Itera
         search.drop("memory", int(possible.sum()) - len(np.unique(layout_of)), search.cutoff_s)
         possible = possible[layout_of]
     else:
-        fitting = options.stage_options(model, costs, rows)
+        fitting = options.stage_options(model, costs, rows, None if evenly else budget)
     some = np.bincount(fitting["layout"], minlength=len(costs)) > 0
     if not evenly:
         fitting = take(fitting, bounds.own_bounds(costs, fitting) < search.cutoff_s)
@@ -59,12 +59,18 @@ def bounded(search: Search, pipeline: Pipeline) -> Candidate | None:
     if not solution.feasible:
         search.drop("bound", bound_s=search.cutoff_s)
         return None
+    choice = pipeline.within_hosts(solution.choice)
+    if not len(choice) and pipeline.exceeds_hosts():
+        search.drop("memory")
+        return None
     bound_s = max(solution.bound, pipeline.cycle_bound_s) + floor_s
-    return Candidate(pipeline, solution.choice, min(bound_s, search.cutoff_s))
+    return Candidate(pipeline, choice, min(bound_s, search.cutoff_s))
 
 
 def replayed(candidate: Candidate) -> Candidate:
-    """The candidate with the step time of record of its choice."""
+    """The candidate with the step time of record of its choice, infinite where it has none."""
+    if not len(candidate.choice):
+        return candidate
     return replace(candidate, objective_s=candidate.pipeline.step_s(candidate.choice))
 
 
@@ -81,7 +87,7 @@ def tightened(search: Search, candidate: Candidate) -> Candidate:
         replay,
         gap=search.request.gap / 2,
         cutoff=search.cutoff_s,
-        start=candidate.choice,
+        start=candidate.choice if len(candidate.choice) else None,
         seconds=search.seconds_left,
     )
     # Stages of more layers than the cutoff allows are not among the options: nothing is proven beyond it.
@@ -108,5 +114,7 @@ def evenly_split(trial: Search, costs: LayoutCosts) -> list[Candidate]:
         layout = tuple(pipeline.layout.values())
         solution = minimum_cost(pipeline.chain) if layout not in found else None
         if solution is not None and solution.feasible:
-            found[layout] = Candidate(pipeline, solution.choice, solution.bound + pipeline.global_floor_s)
+            choice = pipeline.within_hosts(solution.choice)
+            if len(choice):
+                found[layout] = Candidate(pipeline, choice, solution.bound + pipeline.global_floor_s)
     return sorted(found.values(), key=lambda candidate: candidate.bound_s)

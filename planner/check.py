@@ -6,7 +6,7 @@ from cost_models.specs.units import format_bytes
 from planner.configuration import Configuration, Figures
 from planner.document import PlanDocument
 from planner.forbidden import BrokenRule
-from planner.offload import HOST_FRACTION
+from planner.hosts import HOST_FRACTION
 from planner.predict import padded_vocab
 from planner.remedies import Remedy, of_configuration
 

@@ -10,6 +10,7 @@ from cost_models.flops import model_flops
 from cost_models.schedules import placement
 from cost_models.specs import catalog
 from cost_models.vocabulary import COMMUNICATIONS
+from planner import hosts
 from planner.document import (
     MEMORY_CAUSES,
     SCHEMA_VERSION,
@@ -33,6 +34,7 @@ from planner.document import (
 from planner.incumbent import Candidate, Search
 from planner.launchers import answers
 from planner.measured import measured_share
+from planner.not_searched import not_searched
 from planner.options import MARGIN, Rows
 from planner.predict import CostModel
 from planner.space import (
@@ -43,7 +45,6 @@ from planner.space import (
     chunk_layers,
     context_type,
     group_size,
-    not_searched,
 )
 
 __all__ = ["TIME_BAND", "document", "time_breakdown"]
@@ -76,6 +77,7 @@ def document(search: Search) -> PlanDocument:
         certificate=_certificate(search, best),
         assumptions=(*request.assumptions, *_assumptions(search)),
         alternatives=_alternatives(search, best),
+        recipes=search.recipes,
     )
     return plan.replaced(launchers=answers(plan))
 
@@ -95,7 +97,7 @@ def _parallelism(search: Search, candidate: Candidate) -> Parallelism:
         sequence_parallel=bool(layout["sequence_parallel"]),
         rank_order=RANK_ORDERS[layout["rank_order"]],
         schedule=candidate.pipeline.schedule,
-        group_size=group_size(layout),
+        group_size=int(group_size(layout)),
         slices=layout["slices"],
         gpus_used=layout["world"],
         gpus_idle=search.request.cluster.gpus - layout["world"],
@@ -171,7 +173,7 @@ def _prediction(search: Search, best: Candidate, chosen: Rows, stages: tuple[Sta
         mfu=model_flops(request.model, request.workload) / peak,
         mfu_full_attention=model_flops(request.model, request.workload, causal=False) / peak,
         time_breakdown_s=time_breakdown(best, chosen),
-        host_memory_bytes=float(chosen["host_bytes"].max()) * min(request.cluster.gpus_per_node, gpus),
+        host_memory_bytes=hosts.fullest_node_bytes(request, best.pipeline.layout, chosen["host_bytes"]),
         peak_memory_bytes=memory,
         verdict=verdict_of(memory.low, memory.high, memory.capacity),
         measured_share=measured_share(best, chosen),
@@ -253,6 +255,15 @@ def _alternative(search: Search, candidate: Candidate, best: Candidate) -> Alter
     )
 
 
+def _of_offload(search: Search) -> tuple[str, ...]:
+    """Why the host's memory is used, where it may be."""
+    if not search.model.offload:
+        return ()
+    if "offload" in search.request.search:
+        return ("Offload to the host is searched beside plans that fit without.",)
+    return ("Nothing fits in the GPUs' memory alone: the host's is used too.",)
+
+
 def _assumptions(search: Search) -> tuple[str, ...]:
     profile = search.request.profile
     rest = "the measured tables and the constants" if profile.tables else "the constants"
@@ -262,7 +273,7 @@ def _assumptions(search: Search) -> tuple[str, ...]:
     return (
         f"Seconds rest on {rest} of the {profile.name} profile, rooflines beyond what was measured: "
         f"the step time is given with a band of {TIME_BAND:.0%} either way.",
-        *(("Nothing fits in the GPUs' memory alone: the host's is used too.",) if search.model.offload else ()),
+        *_of_offload(search),
         f"A plan fits when its predicted memory leaves {MARGIN:.0%} of it to spare.",
         f"Of {search.layouts:,} layouts on promising meshes, {above:,} cannot beat the plan by the gap and {over:,} do "
         "not fit.",

@@ -8,6 +8,7 @@ from time import monotonic
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.document import RecipeVariant
 from planner.pipeline import Pipeline
 from planner.predict import CostModel
 from planner.request import Progress
@@ -35,17 +36,23 @@ class Candidate:
         return tuple(self.pipeline.layout[name] for name in MESH)
 
     def preference(self) -> tuple[float, ...]:
-        """Ties break by less recompute, lower peak, smaller tp, smaller pp, then the layout's columns in order."""
+        """Ties break by less offload and recompute, lower peak, smaller tp, smaller pp, then the columns in order."""
         options, layout = self.pipeline.options, self.pipeline.layout
         recompute = float(options["recompute_layers"][self.choice].sum())
         peak = float(options["device_bytes"][self.choice].max())
-        return (recompute, peak, layout["tp"], layout["pp"], *layout.values())
+        on_host = float(options["host_bytes"][self.choice].sum()) if "host_bytes" in options else 0.0
+        return (on_host, recompute, peak, layout["tp"], layout["pp"], *layout.values())
 
 
 class Search:
-    """The state of one search. `cutoff_s`: a plan that is not under it would not improve the answer beyond the gap."""
+    """The state of one search. `cutoff_s`: a plan that is not under it would not improve the answer beyond the gap.
 
-    def __init__(self, model: CostModel, progress: Callable[[Progress], None] | None = None) -> None:
+    Where a plan of another search takes `ceiling_s`, only what beats that matters.
+    """
+
+    def __init__(
+        self, model: CostModel, progress: Callable[[Progress], None] | None = None, *, ceiling_s: float = inf
+    ) -> None:
         self.model = model
         self.request = model.request
         self.best: Candidate | None = None
@@ -55,6 +62,10 @@ class Search:
         self.dropped: dict[str, int] = {}
         # Sentences for the answer, of what was found beside the plan.
         self.told: tuple[str, ...] = ()
+        # What each variant of the recipe costs, where several were searched.
+        self.recipes: tuple[RecipeVariant, ...] = ()
+        self.interrupted = False
+        self._ceiling_s = ceiling_s
         self._open: list[Candidate] = []
         # No layout that was closed or dropped has a faster plan than the first, none that is left than the second.
         self._floor_s = inf
@@ -67,7 +78,8 @@ class Search:
     @property
     def cutoff_s(self) -> float:
         """Seconds that a plan must stay under to matter."""
-        return self.best.objective_s * (1.0 - self.request.gap) if self.best else inf
+        known_s = min(self.best.objective_s if self.best else inf, self._ceiling_s)
+        return known_s * (1.0 - self.request.gap)
 
     @property
     def bound_s(self) -> float:
@@ -111,7 +123,7 @@ class Search:
             best = self.best.objective_s if self.best else None
             self._progress(Progress(self._visited, self.layouts, best, self.bound_s if self.best else None))
         # Without a plan there is nothing to return early.
-        if self.best is not None and monotonic() > self._deadline:
+        if (self.best is not None or self._ceiling_s < inf) and monotonic() > self._deadline:
             self.limit_reached = True
 
     def drop(self, reason: str, layouts: int = 1, bound_s: float = inf) -> None:
@@ -119,11 +131,24 @@ class Search:
         self.dropped[reason] = self.dropped.get(reason, 0) + layouts
         self._floor_s = min(self._floor_s, bound_s)
 
+    def absorb(self, other: "Search") -> None:
+        """None; what another search of the same question, in another space, saw and proved counts here too."""
+        self.layouts += other.layouts
+        self.rows += other.rows
+        for reason, layouts in other.dropped.items():
+            self.drop(reason, layouts)
+        self._floor_s = min(self._floor_s, other.bound_s)
+        self.limit_reached = self.limit_reached or other.limit_reached
+
     def add(self, candidate: Candidate, *, proven: bool = True) -> None:
-        """None; a replayed candidate becomes the incumbent if it is better, and stays open until its gap is closed."""
-        self.tried.append(candidate)
-        if self.best is None or _better(candidate, self.best):
-            self.best = candidate
+        """None; a replayed candidate becomes the incumbent if it is better, and stays open until its gap is closed.
+
+        One without a choice has a bound alone.
+        """
+        if len(candidate.choice):
+            self.tried.append(candidate)
+            if self.best is None or _better(candidate, self.best):
+                self.best = candidate
         if proven:
             self._open.append(candidate)
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from cost_models.schedules.slimpipe_memory import kv_gradient_chunk_slices
 from planner.capability import can_express, without_the_inexpressible
+from planner.every_offload import every_offload
 from planner.layout_costs import LayoutCosts
 from planner.live import Live, live_counts
 from planner.offload import kept_on_device, offloaded
@@ -47,6 +48,7 @@ FULL = RECOMPUTE_SETS.index(("full",))
 TABLE_FIELDS = ("schedule", "pp", "vpp", "num_microbatches", "group_size", "slices")
 
 Rows = dict[str, NDArray[Any]]
+Array = NDArray[np.float64]
 
 LIVE_FIELDS = tuple(field.name for field in fields(Live))
 # Live counts as columns of rows.
@@ -162,18 +164,27 @@ def with_recompute(rows: Rows, recompute: int | NDArray[np.int64], per_chunk: ND
     }
 
 
-def stage_options(model: CostModel, costs: LayoutCosts, rows: Rows) -> Rows:
-    """The options worth having for rows of `positions`, with their seconds (TIME_OUTPUTS) and device bytes.
+def stage_options(model: CostModel, costs: LayoutCosts, rows: Rows, budget_s: Array | None = None) -> Rows:
+    """The options worth having for rows of `positions`, with their seconds (TIME_OUTPUTS) and bytes.
 
     Only options that fit are left, non-dominated within their (layout, position, layers), in order of preference.
+    With a budget for every layout, float[layouts], where the request asks for every way to offload, these are among
+    them, as far as a stage that takes one can be done within the budget; else only where nothing fits without.
     """
     rows = with_zero_modes(model, costs.layouts, stage_rows(costs.layouts, rows))
     candidates = fitting(model, costs, rows)
-    unfitting = np.setdiff1d(np.arange(len(rows["layout"])), candidates["origin"])
+    every = np.arange(len(rows["layout"]))
+    unfitting = np.setdiff1d(every, candidates["origin"])
+    pressed = np.setdiff1d(every, candidates["origin"][candidates["recompute"] == 0])
     candidates |= model.stages(costs, candidates, "times")
     candidates = take(candidates, _fastest_sets(candidates))
     if model.offload:
-        candidates = joined([kept_on_device(candidates), _offloaded(model, costs, take(rows, unfitting))])
+        if budget_s is not None and "offload" in model.request.search:
+            under_sets = _under_every_set(model, take(rows, pressed))
+            away = every_offload(model, costs, under_sets, budget_s, device_capacity(model))
+        else:
+            away = _offloaded(model, costs, take(rows, unfitting))
+        candidates = joined([kept_on_device(candidates), away])
     return _non_dominated(candidates | chunk_seconds(model, costs, candidates))
 
 
@@ -213,10 +224,26 @@ def searched_sets(model: CostModel) -> tuple[int, ...]:
     return tuple(index for index in model.recompute_sets if wanted in (None, kinds.get(index, "selective")))
 
 
+def _under_every_set(model: CostModel, rows: Rows) -> Rows:
+    """The rows under every recompute set, the full one of every number of layers of a chunk."""
+    whole = rows["chunk_layers"] + (rows["wide_chunks"] > 0)
+    parts = []
+    for recompute in searched_sets(model):
+        if recompute != FULL:
+            parts.append(with_recompute(rows, recompute, whole if recompute else 0 * whole))
+            continue
+        few = whole if model.request.recompute == "full" else np.ones_like(whole)
+        for count in range(1, int(whole.max(initial=0)) + 1):
+            some = np.flatnonzero((few <= count) & (count <= whole))
+            parts.append(with_recompute(take(rows, some), FULL, np.full(len(some), count)))
+    return joined([{**part, "origin": np.zeros(len(part["layout"]), dtype=np.int64)} for part in parts])
+
+
 def _offloaded(model: CostModel, costs: LayoutCosts, rows: Rows) -> Rows:
     """The rows with what must be offloaded for them to fit, recomputing nothing or every layer, with their seconds."""
     whole = rows["chunk_layers"] + (rows["wide_chunks"] > 0)
-    parts = [kept_on_device(take(with_recompute(rows, 0, 0 * whole), [])) | {"device_bytes": np.empty(0)}]
+    kept = kept_on_device(with_recompute(rows, 0, 0 * whole)) | {"device_bytes": 0.0 * whole}
+    parts = [take(kept, [])]
     for recompute, layers in ((0, 0 * whole), (FULL, whole)):
         if recompute not in searched_sets(model):
             continue
@@ -331,6 +358,8 @@ def _non_dominated(options: Rows) -> Rows:
     seconds = [options[name] for name in (*chunks, "first_s", "last_s", "global_s")]
     # More attention in as long a pass makes late slices longer, less makes early ones longer: only equals are compared.
     seconds += [sign * options[name] for name in ATTENTION_OUTPUTS if name in options for sign in (1, -1)]
+    on_host = ("host_bytes",) if "host_bytes" in options else ()  # stages share their nodes' memory
+    seconds += [options[name] for name in on_host]
     options = take(options, front(np.column_stack(seconds), group))
-    preference = (options["zero"], options["recompute_layers"], options["layers"], options["position"])
+    preference = [options[name] for name in ("zero", "recompute_layers", *on_host, "layers", "position")]
     return take(options, np.lexsort((*preference, options["layout"])))

@@ -14,14 +14,15 @@ from cost_models.schedules.critical_path import critical_path
 from cost_models.schedules.simulate import simulate
 from cost_models.schedules.table import ActionTable
 from cost_models.schedules.times import StageTimes
+from planner import hosts
 from planner.layout_costs import LayoutCosts
 from planner.live import cut_of
 from planner.options import Rows, chunk_rows
 from planner.predict import ATTENTION_OUTPUTS, MICRO_BATCH_OUTPUTS, CostModel
 from planner.space import SCHEDULES, take, units
-from solver.assignment import AssignmentProblem, Path
+from solver.assignment import AssignmentProblem, Path, SideConstraint
 from solver.chain import ChainProblem
-from solver.dynamic_program import minimum_sum
+from solver.dynamic_program import minimum_cost, minimum_sum
 
 __all__ = ["Pipeline"]
 
@@ -160,11 +161,44 @@ class Pipeline:
         rows = np.asarray(choice)
         return float(simulate(self.table, self.times(rows)).span_s) + float(self.options["global_s"][rows].max())
 
-    def assignment(self, choice: ArrayLike) -> AssignmentProblem:
+    def within_hosts(self, choice: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The choice, or where a node cannot hold what it offloads, the best whose GPUs share their nodes evenly.
+
+        Empty where there is none: what stages of one node share is the mixed-integer program's to find.
+        """
+        if "host_bytes" not in self.options:
+            return choice
+        request, host_bytes = self.model.request, self.options["host_bytes"]
+        if hosts.fit(request, self.layout, host_bytes[choice]):
+            return choice
+        kept = np.flatnonzero(host_bytes <= hosts.even_share_bytes(request, self.layout))
+        if len(np.unique(self.options["position"][kept])) < self.layout["pp"]:
+            return choice[:0]
+        return np.asarray(kept[minimum_cost(self.restricted(kept).chain).choice])
+
+    def exceeds_hosts(self) -> bool:
+        """Whether every choice, whatever its seconds, offloads more than some node can hold."""
+        least = (minimum_sum(self.chain, limit.coefficients).bound for limit in self._host_limits)
+        return any(taken > hosts.room_bytes(self.model.request) for taken in least)
+
+    @cached_property
+    def _host_limits(self) -> tuple[SideConstraint, ...]:
+        """What the stages that share a node may offload together, for every mix of stages that could be too much."""
+        host_bytes = self.options.get("host_bytes")
+        if host_bytes is None:
+            return ()
+        request, position = self.model.request, self.options["position"]
+        most = np.zeros(self.layout["pp"])
+        np.maximum.at(most, position, host_bytes)
+        room, mixes = hosts.room_bytes(request), hosts.gpus_by_node(request, self.layout)
+        return tuple(SideConstraint(gpus[position] * host_bytes, "<=", room) for gpus in mixes if gpus @ most > room)
+
+    def assignment(self, choice: NDArray[np.int64]) -> AssignmentProblem:
         """The exact problem of this layout's options: the longest path through the action graph plus the global part.
 
         Each path is linear in the options' seconds. It opens with those of the schedule's bound that enter at the
-        first stage and with the critical path of one choice; the rest are added as solutions ask for them.
+        first stage and with the critical path of one choice, if it is one; the rest are added as solutions ask for
+        them. What nodes can hold is a side constraint.
         """
         return AssignmentProblem(
             stage=self.options["position"],
@@ -172,8 +206,9 @@ class Pipeline:
             features=self._features,
             num_stages=self.layout["pp"],
             total_units=units(self.model.request.model),
-            paths=(*self._bound_paths(), self.critical_path(choice)),
+            paths=(*self._bound_paths(), *((self.critical_path(choice),) if len(choice) else ())),
             global_value=self.options["global_s"],
+            side_constraints=self._host_limits,
         )
 
     @cached_property

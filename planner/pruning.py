@@ -4,10 +4,9 @@ from math import inf
 
 import numpy as np
 
-from planner import bounds, options
+from planner import bounds, hosts, options
 from planner.incumbent import Search
 from planner.layout_costs import LayoutCosts
-from planner.offload import host_share_bytes
 
 __all__ = ["can_fit", "in_order", "refined"]
 
@@ -38,6 +37,6 @@ def can_fit(search: Search, costs: LayoutCosts) -> LayoutCosts:
     capacity = request.capacity_bytes / (1.0 + options.MARGIN)
     fits = bounds.least_memory(model, costs, offload=model.offload)["device_bytes"] <= capacity
     if model.offload:
-        relieved = host_share_bytes(request) * (1.0 + request.recipe.fragmentation_fraction)
+        relieved = hosts.limit_bytes(request, costs.layouts) * (1.0 + request.recipe.fragmentation_fraction)
         fits &= bounds.least_memory(model, costs)["device_bytes"] <= capacity + relieved
     return costs.take(fits)

@@ -15,9 +15,11 @@ from planner.errors import Interrupted, LimitReached
 from planner.incumbent import Search
 from planner.infeasible import explain_infeasible
 from planner.predict import CostModel
+from planner.recipe_search import over_variants
 from planner.request import SEARCHED, PlanRequest, Progress, schedules_of
 from planner.rivals import rivals
 from planner.seeds import neighbours
+from planner.variants import searched_parts
 
 __all__ = ["plan"]
 
@@ -28,9 +30,10 @@ def plan(request: PlanRequest, progress: Callable[[Progress], None] | None = Non
     Raises InfeasibleError when nothing fits, LimitReached at `request.time_limit_s` and Interrupted on Ctrl-C, both
     with the best plan so far.
     """
-    search = searched(Search(CostModel(request), progress))
-    if search.best is None:  # nothing fits in the GPUs' memory: with the host's, something may
-        search = searched(Search(CostModel(request, offload=True), progress))
+    offload = "offload" in request.search
+    search = _over_recipes(request, progress, offload=offload)
+    if search.best is None and not offload:  # nothing fits in the GPUs' memory: with the host's, something may
+        search = _over_recipes(request, progress, offload=True)
     if search.best is None:  # the project's own runtime has schedules that keep less
         search = _on_runtime(search, progress)
     if search.best is None:
@@ -47,24 +50,43 @@ def _on_runtime(search: Search, progress: Callable[[Progress], None] | None) -> 
     request = search.request
     if request.target != "any" or request.schedules != SEARCHED:
         return search
-    found = searched(Search(CostModel(request.replaced(target="runtime", schedules=schedules_of("runtime"))), progress))
-    found.told = (
+    on_runtime = request.replaced(target="runtime", schedules=schedules_of("runtime"))
+    found = _over_recipes(on_runtime, progress, offload="offload" in request.search)
+    found.told += (
         "Nothing else fits: the plan is for the project's own runtime, as if asked for with --target runtime.",
     )
     return found if found.best is not None else search
 
 
+def _over_recipes(request: PlanRequest, progress: Callable[[Progress], None] | None, *, offload: bool) -> Search:
+    """The search of the request, over all variants of the recipe that it asks for."""
+    if not searched_parts(request):
+        return searched(Search(CostModel(request, offload=offload), progress))
+    search = over_variants(request, look_through, progress, offload=offload)
+    if search.interrupted:
+        raise Interrupted(compose.document(search) if search.best else None)
+    return search
+
+
 def searched(search: Search) -> Search:
-    """The search, after everything that could hold the fastest plan was looked at."""
+    """The search, after everything that could hold the fastest plan was looked at.
+
+    Raises Interrupted on Ctrl-C.
+    """
     try:
-        for costs in best_first(search):
-            for pipeline in costed(search, costs):
-                candidate = bounded(search, pipeline)
-                if candidate is not None:
-                    search.add(replayed(candidate))
-        for candidate in search.open_candidates():
-            search.close(candidate, tightened(search, candidate))
-        neighbours(search)
+        look_through(search)
     except KeyboardInterrupt:
         raise Interrupted(compose.document(search) if search.best else None) from None
     return search
+
+
+def look_through(search: Search) -> None:
+    """None; everything that could hold the fastest plan is looked at."""
+    for costs in best_first(search):
+        for pipeline in costed(search, costs):
+            candidate = bounded(search, pipeline)
+            if candidate is not None:
+                search.add(replayed(candidate))
+    for candidate in search.open_candidates():
+        search.close(candidate, tightened(search, candidate))
+    neighbours(search)

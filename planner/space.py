@@ -26,7 +26,6 @@ from planner.rules import SCHEDULES
 __all__ = [
     "CONTEXT_TYPES",
     "LAYOUT_FIELDS",
-    "NOT_SEARCHED",
     "OFFLOADS",
     "ONE_CHUNK",
     "RANK_ORDERS",
@@ -49,7 +48,6 @@ __all__ = [
     "known_values",
     "layouts",
     "meshes",
-    "not_searched",
     "one_factor_away",
     "schedule_names",
     "sequence_parallel",
@@ -112,26 +110,6 @@ RECOMPUTE_SETS: tuple[tuple[str, ...], ...] = (
 # Per stage: what lives on the host, as fractions. Columns as the cost symbols name them.
 OFFLOADS = ("offload_weights", "offload_gradients", "offload_optimizer", "offload_activations")
 
-NOT_SEARCHED = (
-    "offload to the host where something fits without",
-    "tensor parallelism beyond the innermost network tier",
-    "shard groups other than all of DP and the most of it that stays inside a network tier",
-    "experts with HSDP or with pipeline ranks inside DP",
-    "stages that split a repeating group of layers",
-)
-
-
-def not_searched(request: PlanRequest) -> tuple[str, ...]:
-    """What no layout of the search has, with the flag that adds it where there is one."""
-    left = [name for name in SCHEDULES if name not in schedule_names(request)]
-    cuts = "slices of several sequences, and other numbers of slices than a few times pp or powers of two"
-    return (
-        *NOT_SEARCHED,
-        *((f"the schedules {', '.join(left)} (--target runtime, --schedule)",) if left else ()),
-        "DualPipe with two copies of the parameters",
-        *((cuts,) if is_sliced(request) else ()),
-    )
-
 
 def take(columns: Mapping[str, NDArray[Any]], rows: Any) -> dict[str, NDArray[Any]]:
     """The columns, restricted to `rows` (indices or a mask)."""
@@ -173,6 +151,8 @@ def known_values(job: PlanRequest | PlanDocument) -> dict[str, int]:
         "model_layers": model.layers,
         "moe_layers": model.moe_layers,
         "windowed_layers": sum(kind.window > 0 for kind in model.layer_kinds),
+        "precision": rules.PRECISIONS.index(job.workload.precision),
+        "optimizer": rules.OPTIMIZERS.index(job.workload.optimizer),
     }
 
 
@@ -206,8 +186,9 @@ def context_forms(request: PlanRequest, tp: int, cp: int) -> list[tuple[int, int
     if cp == 1:
         return [(1, 0)]
     inside = max((request.cluster.tiers[0].domain_gpus or request.cluster.gpus) // tp, 1)
-    switched = [int(d) for d in divisors(cp, inside)][-1]
-    forms = [(1, 0), (1, 1), (cp, 0)] + ([(switched, 1)] if 1 < switched < cp else [])
+    switched = [int(d) for d in divisors(cp, inside)]
+    wanted = switched if "groups" in request.search else switched[-1:]
+    forms = [(1, 0), (1, 1), (cp, 0), *((d, 1) for d in wanted if 1 < d < cp)]
     known = {**known_values(request), "tp": tp, "cp": cp}
     return [form for form in forms if rules.legal({**known, "cp_heads": form[0]}, "cp-switches-heads")]
 
@@ -216,7 +197,10 @@ def expert_forms(request: PlanRequest, tp: int, ranks: int) -> list[tuple[int, i
     """(ep, etp) of each way to deal experts to the `ranks` ranks of a stage; (1, 1) for a model without."""
     if request.model.moe is None:
         return [(1, 1)]
-    ways = [(int(ep), etp) for etp in sorted({1, tp}) for ep in divisors(request.model.moe.experts, ranks)]
+    slices = {1, tp}
+    if "groups" in request.search:
+        slices.update(divisors(request.model.moe.expert_ffn, _largest_tensor_parallel(request.cluster)).tolist())
+    ways = [(int(ep), etp) for etp in sorted(slices) for ep in divisors(request.model.moe.experts, ranks)]
     known = {**known_values(request), "tp": ranks, "cp": 1, "dp": 1}
     return [(ep, etp) for ep, etp in ways if rules.legal({**known, "ep": ep, "etp": etp}, *_EXPERT_RULES)]
 
@@ -270,11 +254,15 @@ def _expressible(
 
 def _held(request: PlanRequest, columns: Columns) -> Columns:
     """The rows that have the values which the request fixes, of those columns that there are."""
+    if not request.fixed:
+        return columns
+    values = dict(columns)
     if "cp_heads" in columns:
-        columns = {**columns, "cp_type": context_type(columns)}
-    for name in request.fixed.keys() & columns.keys():
-        columns = take(columns, columns[name] == request.fixed[name])
-    return {name: column for name, column in columns.items() if name != "cp_type"}
+        values |= {"cp_type": context_type(columns), "group_size": group_size(columns)}
+    held = np.ones(len(columns["tp"]), dtype=bool)
+    for name in request.fixed.keys() & values.keys():
+        held &= values[name] == request.fixed[name]
+    return take(columns, held)
 
 
 def context_type(columns: Mapping[str, Any]) -> Any:
@@ -322,11 +310,11 @@ def head_position(layouts: Mapping[str, NDArray[Any]]) -> NDArray[np.int64]:
     return np.asarray(np.where(_V_SHAPED[layouts["schedule"]], 0, layouts["pp"] - 1))
 
 
-def group_size(layout: Mapping[str, int]) -> int:
-    """Micro-batches that an interleaved layout takes through a chunk in a row; 0 for other schedules."""
-    if SCHEDULES[layout["schedule"]] != "interleaved":
-        return 0
-    return layout["group_size"] or min(layout["pp"], layout["num_microbatches"])
+def group_size(layouts: Mapping[str, Any]) -> NDArray[np.int64]:
+    """Micro-batches that an interleaved layout takes through a chunk in a row; 0 for other schedules. Elementwise."""
+    usual = np.minimum(layouts["pp"], layouts["num_microbatches"])
+    size = np.where(np.equal(layouts["group_size"], 0), usual, layouts["group_size"])
+    return np.asarray(np.where(np.equal(layouts["schedule"], SCHEDULES.index("interleaved")), size, 0))
 
 
 def chunk_layers(layers: ArrayLike, vpp: ArrayLike, chunk: ArrayLike, ends_model: ArrayLike) -> NDArray[np.int64]:
@@ -376,6 +364,8 @@ def _shard_sizes(request: PlanRequest, dp: int, stride: int) -> list[int]:
     """
     fixed = request.fixed.get("dp_shard", dp // request.fixed.get("dp_replicate", 1))
     sizes = {dp, *(size for size in divisors(dp, dp).tolist() if size == fixed)}
+    if "groups" in request.search:
+        sizes.update(size for size in divisors(dp, dp).tolist() if size > 1)
     for tier in request.cluster.tiers:
         reach = (tier.domain_gpus or request.cluster.gpus) // stride
         inside = [int(d) for d in divisors(dp, max(reach, 1)) if d > 1]

@@ -14,6 +14,7 @@ from planner.fixed import layout_of, planned, request_of
 from planner.forbidden import BrokenRule, broken_rules
 from planner.incumbent import Search
 from planner.infeasible import nearest
+from planner.not_searched import not_searched
 from planner.options import FULL, MARGIN
 from planner.predict import CostModel
 from planner.report.quantities import duration, percent
@@ -126,7 +127,7 @@ def _forbidden(document: PlanDocument, held: PlanRequest, restriction: Restricti
     if broken:
         messages = "; ".join(rule.message for rule in broken)
         return Answer(restriction.text, "forbidden", f"{restriction.text} is not legal: {messages}", rules=broken)
-    unknown = "; ".join(space.not_searched(held))
+    unknown = "; ".join(not_searched(held))
     return Answer(restriction.text, "not_searched", f"{restriction.text} is legal, but not searched are: {unknown}")
 
 
@@ -205,7 +206,7 @@ def _missed(document: PlanDocument, slower_by: float, asked: PlanRequest) -> str
         return "a limit stopped the search for the plan"
     if -slower_by <= certificate.gap:
         return f"the search for the plan was content within {percent(certificate.gap, 2)}"
-    return f"the search for the plan had other limits, or does not look there: {'; '.join(space.not_searched(asked))}"
+    return f"the search for the plan had other limits, or does not look there: {'; '.join(not_searched(asked))}"
 
 
 def _time(plan: Mapping[str, float], other: Mapping[str, float]) -> tuple[Difference, ...]:

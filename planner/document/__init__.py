@@ -9,6 +9,7 @@ from planner.document.prediction import (
     LauncherAnswer,
     PeakMemory,
     Prediction,
+    RecipeVariant,
     Verdict,
     verdict_of,
 )
@@ -41,6 +42,7 @@ __all__ = [
     "PeakMemory",
     "PlanDocument",
     "Prediction",
+    "RecipeVariant",
     "Recompute",
     "RecomputeModule",
     "Stage",

@@ -12,7 +12,7 @@ from cost_models.specs.model import ModelSpec
 from cost_models.specs.recipe import FrameworkRecipe
 from cost_models.specs.workload import WorkloadSpec
 from planner.document.parallelism import Parallelism
-from planner.document.prediction import Alternative, Certificate, LauncherAnswer, Prediction
+from planner.document.prediction import Alternative, Certificate, LauncherAnswer, Prediction, RecipeVariant
 from planner.document.record import ByKey, Record, agree
 from planner.document.stage import Chunk, Stage
 
@@ -42,6 +42,7 @@ class PlanDocument(Record):
     certificate: Certificate
     assumptions: tuple[str, ...] = Field(default=(), description="defaults and readings, one sentence each")
     alternatives: tuple[Alternative, ...] = Field(default=(), description="best plans of other layouts, fastest first")
+    recipes: tuple[RecipeVariant, ...] = Field(default=(), description="variants of the recipe that were searched")
     launchers: ByKey[LauncherAnswer] = Field(default_factory=dict)
     env: ByKey[str] = Field(default_factory=dict, description="environment variables that the plan relies on")
 

@@ -99,6 +99,19 @@ class Alternative(Record):
     tie: Flag = Field(description="within the band: the prediction cannot tell it from the best")
 
 
+class RecipeVariant(Record):
+    """A variant of the recipe that was searched, and what it costs."""
+
+    precision: str = Field(description="data type of the matrix products")
+    optimizer: str
+    loss: str = Field(description="plain, fused or chunked")
+    step_time_s: Seconds = Field(description="of its best plan found, else of the document's plan under it")
+    bound_s: Seconds = Field(description="no plan of the variant that was looked at is faster than this")
+    device_bytes: Bytes = Field(description="peak of the fullest GPU of that plan")
+    fits: Flag = Field(description="whether that plan fits, with the margin")
+    own_plan: Flag = Field(description="whether it is a plan found for the variant")
+
+
 class LauncherAnswer(Record):
     """Whether a launcher can express the plan."""
 

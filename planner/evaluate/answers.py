@@ -65,13 +65,15 @@ class Answer:
     def fits(self) -> str:
         """yes, borderline or no: the fullest GPU's bytes, as the device counts them, against its usable memory.
 
-        A run that is short of memory still has what lies fragmented: the allocator frees it before it gives up.
+        A run that is short of memory still has what lies fragmented: the allocator frees it before it gives up. Where
+        segments do not grow, a run can fail beside free blocks that are too small: its bytes are as sure as the band.
         """
         if self.run is None or self.costs is None:
             return ""
         device = self.costs.device_bytes
         fragments = self.costs.reserved_bytes - self.costs.allocated_bytes
-        low, high = (device - fragments) * (1 - MARGIN), device * (1 + MARGIN)
+        above = MARGIN if self.run.recipe.growing_segments else MEMORY_BANDS[1]
+        low, high = (device - fragments) * (1 - MARGIN), device * (1 + above)
         return verdict_of(low, high, self.run.cluster.gpu.usable_memory_bytes)
 
     @property

@@ -129,6 +129,8 @@ def _of_time(cells: Cells, name: str, framework: str) -> str:
         return "torchtitan-eager"
     if name == "torchtitan" and year and int(year[1]) >= 2025:
         return "torchtitan-2025"
+    if name == "trainer" and read_sharding(cells.text("zero_or_fsdp")) in ("zero1", "zero2"):
+        return "deepspeed"
     if name == "llm-foundry" and "pure" in cells.text("precision").lower():
         return "llm-foundry-pure"
     return name

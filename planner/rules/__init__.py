@@ -18,6 +18,7 @@ from planner.rules.layout import LAYOUT_RULES
 from planner.rules.maxtext import MAXTEXT, MAXTEXT_RULES
 from planner.rules.megatron import BRIDGE, BRIDGE_RULES, MEGATRON, MEGATRON_RULES
 from planner.rules.nanotron import NANOTRON, NANOTRON_RULES
+from planner.rules.recipe import OPTIMIZERS, PRECISIONS, RECIPE_RULES
 from planner.rules.rule import SCOPES, Rule, Scope, Values, nearest_divisors
 from planner.rules.schedules import FLEXIBLE, SCHEDULES
 from planner.rules.torchtitan import TORCHTITAN, TORCHTITAN_RULES
@@ -26,6 +27,8 @@ __all__ = [
     "CONTEXT_TYPES",
     "FLEXIBLE",
     "LAUNCHERS",
+    "OPTIMIZERS",
+    "PRECISIONS",
     "RANK_ORDERS",
     "RECOMPUTE_MODULES",
     "RULES",
@@ -68,6 +71,7 @@ RULES: tuple[Rule, ...] = (
     *NANOTRON_RULES,
     *AXOLOTL_RULES,
     *MAXTEXT_RULES,
+    *RECIPE_RULES,
 )
 
 

@@ -28,7 +28,10 @@ LIMITS = {
     "step time, worst source, mean": 18.8,
     "step time outside the band": 20.5,
     "ranking, mean regret": 3.3,
-    "wrong verdicts on memory": 3.0,
+    "peak memory, mean of source means": 14.0,
+    "peak memory, tests of Megatron-LM, mean": 3.4,
+    "wrong verdicts on memory": 0.0,
+    "borderline of runs that worked": 8.0,
 }
 # Of the rows, one in so many is tried without each column: neighbours are nearly the same run.
 SAMPLED = 4
@@ -64,15 +67,19 @@ def main() -> int:
     known = complete(arguments.folder, rows)
     compared = compare(rows, answers(rows))
     core = [one for one in compared if one.row["id"] in known and one.time_error is not None]
-    print_tables(core, compared, arguments.folder)
+    print_tables(core, compared)
     if arguments.plots:
         write_plots(core, compared, arguments.plots)
     if arguments.faults:
         print_faults([row for row in rows if row["id"] in known])
-    return print_figures(figures(core, compared))
+    found = figures(core, compared)
+    tests = arguments.folder / "megatron_ci_memory.csv"
+    if tests.exists():
+        found |= print_tests(tests)
+    return print_figures(found)
 
 
-def print_tables(core: list[Comparison], compared: list[Comparison], folder: Path) -> None:
+def print_tables(core: list[Comparison], compared: list[Comparison]) -> None:
     """None; errors by source, GPU, kind of model and scale are printed, and those of peak memory."""
     groups: dict[str, Callable[[Comparison], Hashable]] = {
         "source": lambda one: one.source,
@@ -86,9 +93,15 @@ def print_tables(core: list[Comparison], compared: list[Comparison], folder: Pat
     _print("step time", errors(core, lambda one: one.time_error, lambda one: "all"))
     _print("peak memory by source", errors(compared, lambda one: one.memory_error, lambda one: one.source))
     print("\n", ranking(core), "\n", verdicts(compared))
-    tests = folder / "megatron_ci_memory.csv"
-    if tests.exists():
-        _print("peak memory of Megatron-LM's tests", memory_errors(read_rows(tests)))
+
+
+def print_tests(path: Path) -> dict[str, float]:
+    """The figure of Megatron-LM's functional tests; their errors by family are printed."""
+    found = memory_errors(read_rows(path))
+    _print("peak memory of Megatron-LM's tests", found)
+    total = sum(group.count for group in found.values())
+    mean = sum(group.count * group.mean for group in found.values()) / total
+    return {"peak memory, tests of Megatron-LM, mean": 100 * mean}
 
 
 def figures(core: list[Comparison], compared: list[Comparison]) -> dict[str, float]:
@@ -97,6 +110,8 @@ def figures(core: list[Comparison], compared: list[Comparison]) -> dict[str, flo
     sources = [group.mean for group in errors(core, lambda one: one.time_error, lambda one: one.source).values()]
     experts = errors(core, lambda one: one.time_error, kind).get("experts")
     order = ranking(core)
+    memory = [group.mean for group in errors(compared, lambda one: one.memory_error, lambda one: one.source).values()]
+    worked = [one for one in compared if _worked(one)]
     return {
         "step time, mean": 100 * everything.mean,
         "step time, median": 100 * everything.median,
@@ -105,8 +120,16 @@ def figures(core: list[Comparison], compared: list[Comparison]) -> dict[str, flo
         "step time, worst source, mean": 100 * max(sources),
         "step time outside the band": 100 * float(np.mean([not _inside(one) for one in core])),
         "ranking, mean regret": 100 * order.mean_regret if order else 0.0,
+        "peak memory, mean of source means": 100 * float(np.mean(memory)),
         "wrong verdicts on memory": float(verdicts(compared).wrong),
+        "borderline of runs that worked": 100 * float(np.mean([one.answer.fits == "borderline" for one in worked])),
     }
+
+
+def _worked(one: Comparison) -> bool:
+    """Whether the run is known to have worked."""
+    measured = one.measured
+    return not measured.out_of_memory and (measured.step_time_s is not None or measured.peak_bytes is not None)
 
 
 def print_figures(found: dict[str, float]) -> int:

@@ -13,10 +13,10 @@ from cli.main import app
 FLAGS = {
     "": "--advise --cluster --gap --global-batch --global-batch-tokens --gpu --gpus --gpus-per-node "
     "--install-completion --json --largest-model --max-global-batch --max-seq-len --mem --min-gpus --model --nodes "
-    "--output --recipe --schedule --seq-len --set "
+    "--optimizer --output --precision --recipe --schedule --search --seq-len --set "
     "--show-completion --stats --target --time-limit --top-k --version --why-not -o",
     "check": "--cluster --global-batch --global-batch-tokens --gpu --gpus --gpus-per-node --json --mem --model --nodes "
-    "--output --recipe --seq-len --set --target -o",
+    "--optimizer --output --precision --recipe --seq-len --set --target -o",
     "clusters": "--json",
     "evaluate": "--json --out",
     "explain": "--json --stage --why-not",

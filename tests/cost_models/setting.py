@@ -126,6 +126,15 @@ RECIPES = {
     "waiting": FrameworkRecipe(
         name="waiting", overlap_gradient_reduce=False, overlap_parameter_gather=False, optimizer_temporary_bytes=40
     ),
+    "copying": FrameworkRecipe(
+        name="copying",
+        growing_segments=False,
+        keeps_stage_outputs=True,
+        reduces_in_buckets=True,
+        norm_copy_bytes=8,
+        stranded_logit_bytes=2,
+        kernel_bytes=10**9,
+    ),
     "pure bf16": FrameworkRecipe(name="pure bf16", master_bytes=0, moment_bytes=4, flash_attention=False),
 }
 

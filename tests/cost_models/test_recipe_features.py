@@ -91,6 +91,23 @@ def test_fp8_keeps_operands_in_a_byte():
     assert saved == pytest.approx(tokens * (2 * model.hidden + model.ffn - model.heads * model.head_dim))
 
 
+def test_operands_that_are_cast_again_are_kept_as_in_bf16():
+    """An engine that casts once more in the backward keeps as much as without fp8."""
+    again = {"keeps_cast_operands": False}
+    kept = layer(dtype="fp8", quantised=1, recipe_changes=again)["layer_saved_bytes"]
+    assert kept == pytest.approx(layer()["layer_saved_bytes"])
+
+
+def test_gathered_operands_are_kept_whole():
+    """An engine that does not gather again keeps the outputs of both norms of a layer undivided by TP."""
+    gathered = layer(recipe_changes={"keeps_gathered_operands": True})["layer_saved_bytes"]
+    outputs = 2 * 2 * (2 * 4096) * MODELS["llama"].hidden
+    assert gathered - layer()["layer_saved_bytes"] == pytest.approx(outputs * (1 - 1 / 4))
+    alone = layer(tp=1, sequence_parallel=0)["layer_saved_bytes"]
+    kept = layer(recipe_changes={"keeps_gathered_operands": True}, tp=1, sequence_parallel=0)["layer_saved_bytes"]
+    assert kept == alone
+
+
 def test_fp8_products_cast_their_operands():
     """With products as fast as in bf16, casting makes a layer slower."""
     assert layer(quantised=1)["layer_forward_s"] > layer()["layer_forward_s"]

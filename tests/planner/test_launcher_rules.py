@@ -21,6 +21,8 @@ FACTS: dict[str, Any] = {
     "max_seq_len": 8192,
     "gpus": 64,
     "domain": 8,
+    "precision": 0,
+    "optimizer": 0,
 }
 MESH = {"tp": 1, "cp": 1, "pp": 1, "dp": 8, "sequence_parallel": 0}
 LAYOUT = {
@@ -127,6 +129,11 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "keeps-weights-and-gradients-on-device": ({}, {"offload_weights": 0.5}),
     "keeps-gradients-and-activations-on-device": ({}, {"offload_gradients": 0.5}),
     "has-one-zero": ({}, {"distinct_zero": 2}),
+    "computes-in-bf16": ({}, {"precision": 1}),
+    "steps-with-optimizer": ({}, {"optimizer": 2}),
+    "megatron-steps-with-optimizer": ({"optimizer": 2}, {"optimizer": 1}),
+    "bridge-steps-with-optimizer": ({"optimizer": 2}, {"optimizer": 1}),
+    "trainer-steps-with-optimizer": ({"optimizer": 1}, {"optimizer": 2}),
     "has-one-recompute": ({}, {"distinct_recompute": 2}),
     "has-one-offload": ({}, {"distinct_offload": 3}),
 }

@@ -24,6 +24,8 @@ def test_every_framework_has_a_recipe(phrase):
         ({"framework": "torchtitan 2024-12", "notes": "eager"}, "torchtitan-eager"),
         ({"framework": "Megatron-DeepSpeed", "precision": "bf16"}, "megatron-deepspeed-bf16"),
         ({"framework": "llm-foundry/Composer FSDP", "precision": "bf16-pure"}, "llm-foundry-pure"),
+        ({"framework": "HF Trainer", "zero_or_fsdp": "zero2"}, "deepspeed"),
+        ({"framework": "HF Trainer", "zero_or_fsdp": "fsdp"}, "trainer"),
         ({"framework": "nobody's"}, "megatron"),
         ({"framework": "torchtitan", "recipe": "deepspeed"}, "deepspeed"),
     ],

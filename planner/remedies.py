@@ -1,9 +1,8 @@
 """What would help: single changes of a job or of a configuration that fit, each with its time and memory, by cost.
 
 What changes neither the training nor the hardware comes first, then what changes the training, then the hardware; of
-each what takes the fewest GPU-seconds a token. A change of a job is
-priced by the planner's own search, one of a configuration by costing it as it stands: whoever applies it is told the
-same time and memory again.
+each what takes the fewest GPU-seconds a token. A change of a job is priced by the planner's own search, one of a
+configuration by costing it as it stands: whoever applies it is told the same time and memory again.
 """
 
 from collections.abc import Callable, Iterable, Mapping

@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import typer
 
@@ -31,8 +32,13 @@ def answered(verb: Callable[[], int], as_json: bool) -> int:
 def tell(error: PlannerError | SpecError, as_json: bool) -> int:
     """Prints a failure and returns its exit code."""
     kind, code = _kind_and_code(error)
-    details = {"messages": list(error.messages)} if isinstance(error, InfeasibleError) else {}
-    return _print(kind, code, str(error), as_json, details)
+    if not isinstance(error, InfeasibleError):
+        return _print(kind, code, str(error), as_json, {})
+    from cli.remedies import as_data, as_text
+
+    details: dict[str, list[Any]] = {"messages": list(error.messages), "changes": as_data(error.remedies)}
+    message = str(error) if as_json or not error.remedies else f"{error}\n\n{as_text(error.remedies)}"
+    return _print(kind, code, message, as_json, details)
 
 
 def tell_usage(error: typer.TyperException, as_json: bool) -> int:
@@ -48,7 +54,7 @@ def _kind_and_code(error: PlannerError | SpecError) -> tuple[str, int]:
     return "document" if isinstance(error, DocumentError) else "input", BAD_INPUT
 
 
-def _print(kind: str, code: int, message: str, as_json: bool, details: dict[str, list[str]]) -> int:
+def _print(kind: str, code: int, message: str, as_json: bool, details: dict[str, list[Any]]) -> int:
     if as_json:
         print_json({"error": {"kind": kind, "message": message, "exit_code": code, **details}})
     else:

@@ -2,11 +2,33 @@
 
 import sys
 from collections.abc import Callable
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
-MODEL, HARDWARE, BATCH, SEARCH, OUTPUT = "Model", "Hardware", "Step", "Search", "Output"
+from cli.options import (
+    OUTPUT,
+    QUESTIONS,
+    SEARCH,
+    Cluster,
+    GlobalBatch,
+    GlobalBatchTokens,
+    Gpu,
+    Gpus,
+    GpusPerNode,
+    Json,
+    Mem,
+    Model,
+    Nodes,
+    Optimizer,
+    Output,
+    Precision,
+    Recipe,
+    SeqLen,
+    Set,
+    Target,
+    WhyNot,
+)
 
 app = typer.Typer(
     name="plan",
@@ -15,78 +37,24 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, also on failure.", rich_help_panel=OUTPUT)]
 
-WhyNot = Annotated[
-    str | None,
-    typer.Option(
-        help="Tell why the plan does not have these values: tp=8,pp=2.", metavar="KEY=VALUE,...", rich_help_panel=OUTPUT
-    ),
-]
-
-
-@app.callback(epilog="Exit codes: 0 done, 1 nothing fits, 2 bad input, 4 a limit was reached, 130 interrupted.")
+@app.callback(epilog="Exit codes: 0 done, 1 the answer is no, 2 bad input, 4 a limit was reached, 130 interrupted.")
 def planning(
     context: typer.Context,
-    model: Annotated[
-        str | None,
-        typer.Option(
-            help="Model: a catalog name, a TOML file, a Hugging Face config.json or its folder.",
-            metavar="NAME",
-            rich_help_panel=MODEL,
-        ),
-    ] = None,
-    recipe: Annotated[
-        str | None,
-        typer.Option(help="Framework whose bytes and overlap hold.", metavar="NAME", rich_help_panel=MODEL),
-    ] = None,
-    precision: Annotated[
-        str | None, typer.Option(help="Data type of matrix products: bf16, fp8.", metavar="NAME", rich_help_panel=MODEL)
-    ] = None,
-    optimizer: Annotated[
-        str | None,
-        typer.Option(help="adamw, adamw-8bit, precision-aware.", metavar="NAME", rich_help_panel=MODEL),
-    ] = None,
-    gpus: Annotated[
-        str | None, typer.Option(help="GPUs of the whole job.", metavar="N", rich_help_panel=HARDWARE)
-    ] = None,
-    mem: Annotated[
-        str | None,
-        typer.Option(
-            help="Memory of one GPU: 80GB is a card's label, 80GiB is literal.",
-            metavar="SIZE",
-            rich_help_panel=HARDWARE,
-        ),
-    ] = None,
-    gpu: Annotated[
-        str | None, typer.Option(help="GPU: a catalog name or a TOML file.", metavar="NAME", rich_help_panel=HARDWARE)
-    ] = None,
-    cluster: Annotated[
-        str | None, typer.Option(help="Cluster: a preset or a TOML file.", metavar="NAME", rich_help_panel=HARDWARE)
-    ] = None,
-    nodes: Annotated[
-        str | None, typer.Option(help="Full nodes, instead of --gpus.", metavar="N", rich_help_panel=HARDWARE)
-    ] = None,
-    gpus_per_node: Annotated[
-        str | None, typer.Option(help="GPUs that share a host.", metavar="N", rich_help_panel=HARDWARE)
-    ] = None,
-    seq_len: Annotated[
-        str | None, typer.Option(help="Tokens of a sequence: 8192, 8k.", metavar="TOKENS", rich_help_panel=BATCH)
-    ] = None,
-    global_batch: Annotated[
-        str | None, typer.Option(help="Sequences of a step.", metavar="N", rich_help_panel=BATCH)
-    ] = None,
-    global_batch_tokens: Annotated[
-        str | None, typer.Option(help="Tokens of a step: 4M.", metavar="TOKENS", rich_help_panel=BATCH)
-    ] = None,
-    target: Annotated[
-        str,
-        typer.Option(
-            help="Search only what this launcher can express; any: some launcher, runtime: ours.",
-            metavar="NAME",
-            rich_help_panel=SEARCH,
-        ),
-    ] = "any",
+    model: Model = None,
+    recipe: Recipe = None,
+    precision: Precision = None,
+    optimizer: Optimizer = None,
+    gpus: Gpus = None,
+    mem: Mem = None,
+    gpu: Gpu = None,
+    cluster: Cluster = None,
+    nodes: Nodes = None,
+    gpus_per_node: GpusPerNode = None,
+    seq_len: SeqLen = None,
+    global_batch: GlobalBatch = None,
+    global_batch_tokens: GlobalBatchTokens = None,
+    target: Target = "any",
     schedule: Annotated[
         str | None,
         typer.Option(
@@ -120,29 +88,38 @@ def planning(
             max=256,
         ),
     ] = None,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            help="Change a field of a spec: model.layers=4, recipe.flash_attention=false.",
-            metavar="KEY=VALUE",
-            rich_help_panel=MODEL,
-        ),
-    ] = None,
+    set_: Set = None,
     why_not: WhyNot = None,
     advise: Annotated[
         bool,
         typer.Option(
             "--advise",
-            help="Search the best plan of every launcher, too: several times the time.",
+            help="Price single changes and search every launcher's best plan, too: several times the time.",
             rich_help_panel=SEARCH,
         ),
     ] = False,
-    json: Json = False,
-    output: Annotated[
+    min_gpus: Annotated[
+        bool,
+        typer.Option("--min-gpus", help="Find the fewest GPUs that fit, up to --gpus.", rich_help_panel=QUESTIONS),
+    ] = False,
+    max_seq_len: Annotated[
+        bool,
+        typer.Option("--max-seq-len", help="Find the longest sequence that fits.", rich_help_panel=QUESTIONS),
+    ] = False,
+    max_global_batch: Annotated[
+        bool,
+        typer.Option("--max-global-batch", help="Find the largest batch that fits.", rich_help_panel=QUESTIONS),
+    ] = False,
+    largest_model: Annotated[
         str | None,
-        typer.Option("--output", "-o", help="Write the plan document.", metavar="FILE", rich_help_panel=OUTPUT),
+        typer.Option(
+            help="Find the largest model that fits, of those whose names begin so.",
+            metavar="FAMILY",
+            rich_help_panel=QUESTIONS,
+        ),
     ] = None,
+    json: Json = False,
+    output: Output = None,
     stats: Annotated[
         str | None,
         typer.Option(help="Write wall times and machine facts.", metavar="FILE", rich_help_panel=OUTPUT),
@@ -184,8 +161,12 @@ def planning(
         "top_k": top_k,
         "overrides": set_ or (),
     }
-    files = {"output": output, "stats": stats}
-    _answer(lambda: plan(flags, as_json=json, **files, why_not=why_not, advise=advise, jobs=jobs), json)
+    questions = {
+        **{"min_gpus": min_gpus, "max_seq_len": max_seq_len},
+        **{"max_global_batch": max_global_batch, "largest_model": largest_model},
+    }
+    more: dict[str, Any] = {"stats": stats, "why_not": why_not, "advise": advise, "questions": questions, "jobs": jobs}
+    _answer(lambda: plan(flags, as_json=json, output=output, **more), json)
 
 
 @app.command()
@@ -197,6 +178,45 @@ def show(
     from cli.show import show
 
     _answer(lambda: show(file, as_json=json), json)
+
+
+@app.command()
+def check(
+    configuration: Annotated[
+        str,
+        typer.Argument(
+            help="A plan document (- for standard input), or pairs: tp=4,pp=2,micro_batch_size=1,recompute=full.",
+            metavar="PLAN|KEY=VALUE,...",
+        ),
+    ],
+    model: Model = None,
+    recipe: Recipe = None,
+    precision: Precision = None,
+    optimizer: Optimizer = None,
+    gpus: Gpus = None,
+    mem: Mem = None,
+    gpu: Gpu = None,
+    cluster: Cluster = None,
+    nodes: Nodes = None,
+    gpus_per_node: GpusPerNode = None,
+    seq_len: SeqLen = None,
+    global_batch: GlobalBatch = None,
+    global_batch_tokens: GlobalBatchTokens = None,
+    target: Target = "any",
+    set_: Set = None,
+    json: Json = False,
+    output: Output = None,
+) -> None:
+    """Tell what is wrong with a configuration: rules broken, memory that lacks, and the cheapest changes that fit."""
+    from cli.check import check
+
+    flags = {
+        **{"model": model, "gpus": gpus, "mem": mem, "gpu": gpu, "cluster": cluster, "nodes": nodes},
+        **{"gpus_per_node": gpus_per_node, "seq_len": seq_len, "global_batch": global_batch, "recipe": recipe},
+        **{"precision": precision, "optimizer": optimizer},
+        **{"global_batch_tokens": global_batch_tokens, "target": target, "overrides": set_ or ()},
+    }
+    _answer(lambda: check(configuration, flags, as_json=json, output=output), json)
 
 
 @app.command()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from planner.document import PlanDocument
+    from planner.remedies import Remedy
 
 
 class PlannerError(Exception):
@@ -29,11 +30,12 @@ class DocumentError(PlannerError):
 
 
 class InfeasibleError(PlannerError):
-    """Nothing fits. `messages` holds the tightest constraint first, then what would loosen it."""
+    """Nothing fits. `messages` holds the tightest constraint first; `remedies`, where asked for, what would help."""
 
-    def __init__(self, *messages: str) -> None:
+    def __init__(self, *messages: str, remedies: tuple[Remedy, ...] = ()) -> None:
         super().__init__("\n".join(messages))
         self.messages = messages
+        self.remedies = remedies
 
 
 class LimitReached(PlannerError):

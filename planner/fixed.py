@@ -31,7 +31,16 @@ from planner.space import (
     with_strides,
 )
 
-__all__ = ["FixedStage", "fixed_candidate", "layout_of", "planned", "request_of", "stages_of", "zero_mode"]
+__all__ = [
+    "FixedStage",
+    "fixed_candidate",
+    "fixed_stages",
+    "layout_of",
+    "planned",
+    "request_of",
+    "stages_of",
+    "zero_mode",
+]
 
 
 @dataclass(frozen=True)
@@ -96,8 +105,12 @@ def planned(document: PlanDocument, profile: HardwareProfile | None = None) -> C
     offload = any(any(stage.offload.model_dump().values()) for stage in document.stages)
     sliced = document.parallelism.schedule in SLICED
     model = CostModel(request_of(document, profile), offload=offload, sliced=sliced)
-    stages = [_fixed_stage(model, document, rank) for rank in range(len(document.stages))]
-    return fixed_candidate(model, layout_of(document.parallelism), stages)
+    return fixed_candidate(model, layout_of(document.parallelism), fixed_stages(model, document))
+
+
+def fixed_stages(model: CostModel, document: PlanDocument) -> list[FixedStage]:
+    """What every stage of a document holds and keeps. Raises RequestError as `planned` does."""
+    return [_fixed_stage(model, document, rank) for rank in range(len(document.stages))]
 
 
 def request_of(document: PlanDocument, profile: HardwareProfile | None = None) -> PlanRequest:

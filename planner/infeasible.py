@@ -24,6 +24,11 @@ from planner.space import ONE_CHUNK, SCHEDULES, ZERO_MODES, Columns, schedule_na
 
 __all__ = ["explain_infeasible", "nearest"]
 
+ASK = (
+    "what would fit is answered by --min-gpus, --max-seq-len, --max-global-batch and --largest-model FAMILY; "
+    "`plan check` judges a configuration of your own"
+)
+
 LARGEST_CAUSES = 4
 FRUGAL = ("1f1b", "v-half", "v-min", "seq1f1b", "slimpipe")
 DEGREES = ("tp", "pp", "vpp", "dp", "micro_batch_size")
@@ -49,6 +54,7 @@ def explain_infeasible(search: Search) -> InfeasibleError:
         f"{'every layer' if row['recompute'] == FULL else 'nothing'} recomputed; of the stage: {filled}",
         f"with {format_bytes(host_share_bytes(request))} of host memory a GPU, offload does not make it fit either",
         f"not searched: {'; '.join(not_searched(request))}",
+        ASK,
     )
 
 

@@ -14,7 +14,7 @@ from planner.request import PlanRequest
 from planner.rules import FLEXIBLE
 from planner.space import CONTEXT_TYPES, RANK_ORDERS, SCHEDULES
 
-__all__ = ["Restriction", "has", "parsed", "restricted"]
+__all__ = ["Restriction", "has", "pairs", "parsed", "restricted"]
 
 Degree = PositiveInt | None
 
@@ -72,16 +72,25 @@ def parsed(text: str) -> Restriction:
     >>> parsed("tp=8,pp=2").given
     {'tp': 8, 'pp': 2}
     """
+    return Restriction.model_validate(pairs(text, "--why-not"))
+
+
+def pairs(text: str, flag: str) -> dict[str, Any]:
+    """The values by field of `tp=8,pp=2`: numbers, truth values and words. Raises RequestError, which names the flag.
+
+    >>> pairs("tp=8, recompute=full", "check")
+    {'tp': 8, 'recompute': 'full'}
+    """
     values: dict[str, Any] = {}
     for pair in text.split(","):
         name, equals, value = (part.strip() for part in pair.partition("="))
         if not equals or not name or not value:
-            message = f"--why-not must be field=value pairs such as tp=8,pp=2, got {text!r}"
+            message = f"{flag} must be field=value pairs such as tp=8,pp=2, got {text!r}"
             raise RequestError(message)
         if values.setdefault(name, _literal(value)) != _literal(value):
-            message = f"--why-not gives {name} twice: {_written(values[name])} and {value}"
+            message = f"{flag} gives {name} twice: {_written(values[name])} and {value}"
             raise RequestError(message)
-    return Restriction.model_validate(values)
+    return values
 
 
 def restricted(request: PlanRequest, restriction: Restriction) -> PlanRequest:

@@ -155,7 +155,8 @@ def _over_memory(document: PlanDocument, search: Search, restriction: Restrictio
         f"{shortfall.stage} ({MARGIN:.0%} margin included), {format_bytes(needed - capacity)} more than the "
         f"{format_bytes(capacity)} that are usable"
     )
-    return Answer(restriction.text, "over_memory", told, shortfall=shortfall)
+    ask = f"`plan check {restriction.text.replace(', ', ',')}`, with the flags of the job, lists what would make it fit"
+    return Answer(restriction.text, "over_memory", told, shortfall=shortfall, notes=(ask,))
 
 
 def _compared(document: PlanDocument, search: Search, restriction: Restriction, asked: PlanRequest) -> Answer:

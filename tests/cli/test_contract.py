@@ -12,9 +12,11 @@ from cli.main import app
 
 FLAGS = {
     "": "--advise --cluster --gap --global-batch --global-batch-tokens --gpu --gpus --gpus-per-node "
-    "--install-completion --jobs --json --mem --model --nodes --optimizer --output --precision --recipe --schedule "
-    "--search --seq-len --set "
+    "--install-completion --jobs --json --largest-model --max-global-batch --max-seq-len --mem --min-gpus --model "
+    "--nodes --optimizer --output --precision --recipe --schedule --search --seq-len --set "
     "--show-completion --stats --target --time-limit --top-k --version --why-not -o",
+    "check": "--cluster --global-batch --global-batch-tokens --gpu --gpus --gpus-per-node --json --mem --model --nodes "
+    "--optimizer --output --precision --recipe --seq-len --set --target -o",
     "clusters": "--json",
     "evaluate": "--json --out",
     "explain": "--json --stage --why-not",

@@ -32,6 +32,9 @@ def searching(monkeypatch: pytest.MonkeyPatch) -> Callable[[Search], None]:
         monkeypatch.setitem(sys.modules, "planner.search", module)
 
     replace(lambda request, progress, jobs: sample_document())
+    remedies = types.ModuleType("planner.remedies")
+    remedies.of_infeasible = lambda request, progress: ()  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "planner.remedies", remedies)
     return replace
 
 

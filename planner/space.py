@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from cost_models import schedules
 from cost_models.specs.cluster import ClusterSpec
 from planner import rules
-from planner.document import PlanDocument
+from planner.document import Configuration, PlanDocument
 from planner.pipelines import (
     ONE_CHUNK,
     deepest,
@@ -152,7 +152,7 @@ def first_of_each(columns: Mapping[str, NDArray[Any]], names: Sequence[str], cou
     return np.sort(order[place < count])
 
 
-def known_values(job: PlanRequest | PlanDocument) -> dict[str, int]:
+def known_values(job: PlanRequest | PlanDocument | Configuration) -> dict[str, int]:
     """What the rules read of a job: facts of its model, its workload and its cluster."""
     model, moe = job.model, job.model.moe
     return {
@@ -172,6 +172,7 @@ def known_values(job: PlanRequest | PlanDocument) -> dict[str, int]:
         "max_seq_len": model.max_seq_len,
         "model_layers": model.layers,
         "moe_layers": model.moe_layers,
+        "fp8": int(job.workload.precision == "fp8"),
         "windowed_layers": sum(kind.window > 0 for kind in model.layer_kinds),
     }
 

@@ -7,6 +7,7 @@ import numpy as np
 from planner.rules.choices import equal_on_stages, even_layers, everything_or_nothing_recomputed
 from planner.rules.express import (
     Launcher,
+    computes_in_bf16,
     experts_on_tensor_ranks,
     kinds_of_context,
     kv_heads_divide,
@@ -61,9 +62,9 @@ OFFLOAD_RULES: tuple[Rule, ...] = (
         "stage",
         "gradients leave the device with the optimizer states, as large a share",
         "offload_optimizer moves both; there is no key for gradients.",
-        lambda v: np.equal(v["offload_gradients"], 0) | np.equal(v["offload_gradients"], v["offload_optimizer"]),
+        lambda v: np.equal(v["offload_gradients"], v["offload_optimizer"]),
         lambda v: (
-            f"offload of gradients must be 0 or that of the optimizer ({v['offload_optimizer']:g}), "
+            f"offload of gradients must be that of the optimizer ({v['offload_optimizer']:g}), "
             f"got {v['offload_gradients']:g}"
         ),
         offload_gradients=0.5,
@@ -100,6 +101,7 @@ OFFLOAD_RULES: tuple[Rule, ...] = (
 )
 
 DEEPSPEED_RULES = (
+    computes_in_bf16(DEEPSPEED, "The JSON knows bf16 and fp16; fp8 is a matter of the model's own modules."),
     runs_schedules(DEEPSPEED, "Its pipeline engine runs 1F1B and has one chunk a rank.", "1f1b"),
     DEEPSPEED.rule(
         "pipelines-keep-gradients-whole",

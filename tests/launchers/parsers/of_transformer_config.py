@@ -18,7 +18,7 @@ FIELDS = {field.name for field in dataclasses.fields(TransformerConfig)}
 RENAMED = {
     "num_virtual_stages_per_pipeline_rank": "virtual_pipeline_model_parallel_size",
     "fp8_format": "fp8",
-    "moe_ffn_hidden_size": "moe_ffn_hidden_size",
+    "num_experts": "num_moe_experts",
 }
 OPPOSITE = {"disable_bias_linear": "add_bias_linear"}
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from functools import cache
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from planner.document import Configuration, Offload, Parallelism
 from planner.export.choice import EVERY_LAYER, Choice, stages_of
 from planner.launchers import illegalities, refusals
 from planner.request import PlanRequest, build_request
-from planner.rules import FLEXIBLE
+from planner.rules import FLEXIBLE, RULES
 from planner.space import (
     CONTEXT_TYPES,
     RANK_ORDERS,
@@ -27,6 +28,8 @@ from planner.space import (
 )
 
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
+TRIES = 40
+EVEN = tuple(rule.launcher for rule in RULES if rule.id.endswith("splits-layers-evenly"))
 # Jobs that between them have long sequences, experts, latent attention, leading dense layers, windows, tied embeddings,
 # odd GPU counts and fp8.
 JOBS: tuple[dict[str, Any], ...] = (
@@ -77,16 +80,17 @@ def _drawn(launcher: str, job: int, random: np.random.Generator) -> Configuratio
         if np.any(same):
             columns = take(columns, same)
     row = {name: int(column[mesh % len(column)]) for name, column in columns.items()}
-    layers = _layers(request, row, random)
-    tries = (_configuration(request, row, layers, choice) for choice in _choices(request, row, random))
+    layers = _layers(request, row, random, launcher not in EVEN)
+    choices = islice(_choices(request, row, random), TRIES)
+    tries = (_configuration(request, row, layers, choice) for choice in choices)
     return next((each for each in tries if not illegalities(each) and not refusals(each, launcher)), None)
 
 
-def _layers(request: PlanRequest, row: dict[str, int], random: np.random.Generator) -> list[int]:
-    """Layers of the chunks, in order: as even as they go, or anyhow."""
+def _layers(request: PlanRequest, row: dict[str, int], random: np.random.Generator, uneven_too: bool) -> list[int]:
+    """Layers of the chunks, in order: as even as they go, or anyhow where `uneven_too`."""
     chunks = row["pp"] * row["vpp"]
     layers = request.model.layers
-    if layers % chunks == 0 and random.random() < 0.6:
+    if layers % chunks == 0 and (not uneven_too or random.random() < 0.6):
         return [layers // chunks] * chunks
     if chunks > layers:  # ends may hold the embedding and the head alone
         ends = [0] + [1] * layers + [0]

@@ -95,7 +95,7 @@ def _parallelism(search: Search, candidate: Candidate) -> Parallelism:
         sequence_parallel=bool(layout["sequence_parallel"]),
         rank_order=RANK_ORDERS[layout["rank_order"]],
         schedule=candidate.pipeline.schedule,
-        group_size=group_size(layout),
+        group_size=int(group_size(layout)),
         slices=layout["slices"],
         gpus_used=layout["world"],
         gpus_idle=search.request.cluster.gpus - layout["world"],

@@ -75,7 +75,8 @@ def unsliced_schedules(request: PlanRequest, pp: int, num_microbatches: int) -> 
 def _group_sizes(request: PlanRequest, pp: int, num_microbatches: int) -> list[int]:
     """Sizes of the groups of interleaved micro-batches, 0 for the usual one: as many as ranks.
 
-    From two groups' worth of ranks on, hops are hidden: of larger groups, which keep more alive, the smallest is taken.
+    From two groups' worth of ranks on, hops are hidden: of larger groups, which keep more alive, the smallest is taken,
+    or the size that the request fixes.
     """
     usual = [0] if num_microbatches % pp == 0 and {"interleaved", FLEXIBLE}.intersection(request.schedules) else []
     if FLEXIBLE not in request.schedules:
@@ -84,5 +85,8 @@ def _group_sizes(request: PlanRequest, pp: int, num_microbatches: int) -> list[i
         return [0]
     sizes = np.arange(pp + 1, num_microbatches + 1)
     legal = sizes[interleaved.legal(pp, 2, num_microbatches, group_size=sizes)]
+    asked = request.fixed.get("group_size", 0)
+    if asked > pp:
+        return [asked] * bool(asked in legal)
     enough = np.searchsorted(legal, 2 * pp)
     return [*usual, *legal[: enough + 1].tolist()]

@@ -271,11 +271,15 @@ def _expressible(
 
 def _held(request: PlanRequest, columns: Columns) -> Columns:
     """The rows that have the values which the request fixes, of those columns that there are."""
+    if not request.fixed:
+        return columns
+    values = dict(columns)
     if "cp_heads" in columns:
-        columns = {**columns, "cp_type": context_type(columns)}
-    for name in request.fixed.keys() & columns.keys():
-        columns = take(columns, columns[name] == request.fixed[name])
-    return {name: column for name, column in columns.items() if name != "cp_type"}
+        values |= {"cp_type": context_type(columns), "group_size": group_size(columns)}
+    held = np.ones(len(columns["tp"]), dtype=bool)
+    for name in request.fixed.keys() & values.keys():
+        held &= values[name] == request.fixed[name]
+    return take(columns, held)
 
 
 def context_type(columns: Mapping[str, Any]) -> Any:
@@ -323,11 +327,11 @@ def head_position(layouts: Mapping[str, NDArray[Any]]) -> NDArray[np.int64]:
     return np.asarray(np.where(_V_SHAPED[layouts["schedule"]], 0, layouts["pp"] - 1))
 
 
-def group_size(layout: Mapping[str, int]) -> int:
-    """Micro-batches that an interleaved layout takes through a chunk in a row; 0 for other schedules."""
-    if SCHEDULES[layout["schedule"]] != "interleaved":
-        return 0
-    return layout["group_size"] or min(layout["pp"], layout["num_microbatches"])
+def group_size(layouts: Mapping[str, Any]) -> NDArray[np.int64]:
+    """Micro-batches that an interleaved layout takes through a chunk in a row; 0 for other schedules. Elementwise."""
+    usual = np.minimum(layouts["pp"], layouts["num_microbatches"])
+    size = np.where(np.equal(layouts["group_size"], 0), usual, layouts["group_size"])
+    return np.asarray(np.where(np.equal(layouts["schedule"], SCHEDULES.index("interleaved")), size, 0))
 
 
 def chunk_layers(layers: ArrayLike, vpp: ArrayLike, chunk: ArrayLike, ends_model: ArrayLike) -> NDArray[np.int64]:

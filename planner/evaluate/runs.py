@@ -8,6 +8,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from cost_models import schedules
+from cost_models.schedules.table import Placement
 from cost_models.specs import catalog
 from cost_models.specs.cluster import ClusterSpec
 from cost_models.specs.errors import SpecError
@@ -30,6 +32,9 @@ from planner.fixed import zero_mode
 __all__ = ["Run", "read_run"]
 
 DEFAULT_SEQ_LEN = 2048
+# What the framework is called whose optimizer steps do not wait for all ranks (Qi et al. 2024). Its launch script sets
+# --enable-optimizer-post-validation and --no-overlap-p2p-communication, which schedules of its own do not heed.
+ZERO_BUBBLE = "zero bubble"
 ZERO_STAGES: dict[Sharding, int] = {"ddp": 0, "zero1": 1, "zero2": 2, "fsdp": 3, "grad_op": 3, "hsdp": 3}
 # Words of a precision, in the order in which they decide, and the type of the matrix products.
 PRECISIONS: tuple[tuple[str, Literal["bf16", "fp8"]], ...] = (
@@ -62,6 +67,10 @@ class Run:
     layout: Mapping[str, int]
     """The columns of planner.space.LAYOUT_FIELDS, without the schedule."""
     schedule: str
+    synchronized: bool
+    """Whether all ranks end a step together: the authors of zero bubble step at once and validate afterwards."""
+    overlaps_sends: bool
+    """Whether ranks send beside their work: in the same runs the other schedules, which are Megatron's, do not."""
     groups: NDArray[np.float64]
     """float[pp, vpp] repeating groups of layers in every chunk, those beside the embedding and the head apart."""
     zero: int
@@ -69,6 +78,11 @@ class Run:
     recompute: Recompute
     recompute_given: bool
     assumed: tuple[str, ...]
+
+    @property
+    def placement(self) -> Placement:
+        """Where the chunks of the model lie."""
+        return schedules.placement(self.schedule, *self.groups.shape)
 
 
 def read_run(row: Mapping[str, Any]) -> Run:
@@ -85,7 +99,8 @@ def read_run(row: Mapping[str, Any]) -> Run:
     cluster = cluster_of(cells, gpus)
     layout, schedule, global_batch = layout_of(cells, model, recipe, cluster)
     workload = _workload(cells, seq_len, global_batch)
-    sizes = chunk_sizes(model.layers, layout["pp"], layout["vpp"], read_sizes(cells.text("stage_layers")))
+    placement = schedules.placement(schedule, layout["pp"], layout["vpp"])
+    sizes = chunk_sizes(model.layers, placement, read_sizes(cells.text("stage_layers")))
     zero_stage, reshard = _sharding(cells, recipe)
     reshard = reshard and (layout["pp"] == 1 or recipe.reshards_in_pipeline)
     try:
@@ -94,6 +109,7 @@ def read_run(row: Mapping[str, Any]) -> Run:
         raise UnsupportedRunError(str(error)) from error
     _check_precision(workload.precision, cluster.gpu, profile)
     recompute = cells.text("recompute")
+    zero_bubble = ZERO_BUBBLE in cells.text("framework").lower()
     return Run(
         model=model,
         cluster=cluster,
@@ -102,7 +118,9 @@ def read_run(row: Mapping[str, Any]) -> Run:
         recipe=recipe,
         layout=layout,
         schedule=schedule,
-        groups=_groups(model, sizes),
+        synchronized=not zero_bubble or schedule not in schedules.SPLIT,
+        overlaps_sends=not zero_bubble or schedule in schedules.SPLIT,
+        groups=_groups(model, sizes, placement),
         zero=zero_mode(zero_stage, reshard),
         recompute=read_recompute(recompute),
         recompute_given=bool(recompute),
@@ -165,14 +183,14 @@ def _sharding(cells: Cells, recipe: FrameworkRecipe) -> tuple[int, bool]:
     return stage, stage == 3 and sharding != "grad_op" and not cells.says("SHARD_GRAD_OP", "without reshard")
 
 
-def _groups(model: ModelSpec, sizes: NDArray[np.int64]) -> NDArray[np.float64]:
+def _groups(model: ModelSpec, sizes: NDArray[np.int64], placement: Placement) -> NDArray[np.float64]:
     """Repeating groups of layers in every chunk, leading and trailing layers left to the ends of the model."""
     pattern = model.layer_pattern
-    order = sizes.T.reshape(-1).astype(np.float64)
+    order = sizes[placement.rank, placement.chunk].astype(np.float64)
     for end, step, held in ((0, 1, len(pattern.leading)), (len(order) - 1, -1, len(pattern.trailing))):
         order[end] -= held
         while order[end] < 0 and 0 <= end + step < len(order):  # an end that holds more than its share
             order[end + step] += order[end]
             order[end], end = 0.0, end + step
     groups = np.maximum(order, 0.0) / len(pattern.period)
-    return np.asarray(groups.reshape(sizes.T.shape).T)
+    return np.asarray(groups[placement.stage_of()])

@@ -75,6 +75,12 @@ class Setting:
         """An output of the stage expressions, as the plan was costed."""
         return float(self.plan.chosen[output][self.rank])
 
+    @cached_property
+    def relief(self) -> float:
+        """Seconds of a pass over those of the operators, which are bound to all nodes: see `CostModel.relief`."""
+        layout = self.plan.candidate.pipeline.layout
+        return float(self.plan.model.relief(np.array([layout["world"]]))[0])
+
     def values(self, expressions: Iterable[Expr]) -> dict[str, float]:
         """The value of each symbol of some expressions, by name."""
         return self.symbols({symbol.name for each in expressions for symbol in sympy.sympify(each).free_symbols})

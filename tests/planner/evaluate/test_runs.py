@@ -2,6 +2,7 @@
 
 import pytest
 
+from cost_models.schedules import V_SHAPED
 from planner.evaluate.errors import InvalidRunError, UnsupportedRunError
 from planner.evaluate.runs import read_run
 from planner.space import LAYOUT_FIELDS
@@ -36,6 +37,42 @@ def test_schedules_follow_chunks():
         run = read_run({**LLAMA, "schedule": text})
         assert run.schedule == nearest
         assert any("schedule=" in sentence for sentence in run.assumed)
+
+
+@pytest.mark.parametrize(
+    ("text", "schedule"),
+    [
+        ("ZBV", "zb-v"),
+        ("zbv-formatted", "zb-v"),
+        ("ScheduleZBVZeroBubble", "zb-v"),
+        ("V-ZB", "zb-v"),
+        ("v_half", "v-half"),
+    ]
+    + [("V-Min", "v-min"), ("DualPipeV", "dualpipe-v"), ("ZB-1P", "zb-h1"), ("ZB1P", "zb-h1"), ("zb_2p", "zb-h2")]
+    + [
+        ("Looped BFS", "breadth-first"),
+        ("AFAB", "gpipe"),
+        ("1F1B-I", "interleaved"),
+        ("Interleaved 1F1B", "interleaved"),
+    ],
+)
+def test_schedules_are_known_by_many_names(text, schedule):
+    """In the column or in the notes, with a V's two chunks where the row has no other number."""
+    for row in ({"schedule": text}, {"notes": f"schedule={text}"}):
+        run = read_run({**LLAMA, **row})
+        assert run.schedule == schedule
+        assert not any("schedule=" in sentence for sentence in run.assumed)
+        if schedule in V_SHAPED:
+            assert run.groups.shape == (4, 2)
+
+
+def test_a_v_holds_both_ends_on_its_first_rank():
+    """Its layers are those of the model in order, down the ranks and back: 30 leave one less at each end."""
+    run = read_run({**LLAMA, "n_layers": "30", "schedule": "zb-v"})
+    assert run.groups.tolist() == [[3, 3], [4, 4], [4, 4], [4, 4]]
+    assert run.placement.rank.tolist() == [0, 1, 2, 3, 3, 2, 1, 0]
+    with pytest.raises(InvalidRunError, match="zb-v needs ranks >= 2, two chunks a rank"):
+        read_run({**LLAMA, "schedule": "zb-v", "vpp": "4"})
 
 
 def test_groups_share_states():

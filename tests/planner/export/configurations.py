@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from functools import cache
-from itertools import islice
+from itertools import cycle, islice
 from typing import Any
 
 import numpy as np
@@ -33,15 +33,15 @@ EVEN = tuple(rule.launcher for rule in RULES if rule.id.endswith("splits-layers-
 # Jobs that between them have long sequences, experts, latent attention, leading dense layers, windows, tied embeddings,
 # odd GPU counts and fp8.
 JOBS: tuple[dict[str, Any], ...] = (
-    {"model": "llama3-8b", "gpus": 16, "seq_len": "8k", "global_batch": 32},
-    {"model": "llama3-8b", "gpus": 8, "seq_len": "32k", "global_batch": 16, "overrides": ["model.max_seq_len=32768"]},
-    {"model": "llama3-70b", "gpus": 64, "global_batch": 64, "overrides": ["workload.precision=fp8"]},
+    {"model": "gpt2", "gpus": 8, "seq_len": "1k", "global_batch": 64},
+    {"model": "llama3-8b", "gpus": 16, "seq_len": "8k", "global_batch": 16},
+    {"model": "deepseek-v2-lite", "gpus": 8, "seq_len": "4k", "global_batch": 32},
     {"model": "llama3-70b", "gpus": 12, "global_batch": 48},
     {"model": "qwen3-30b-a3b", "gpus": 16, "seq_len": "4k", "global_batch": 32},
+    {"model": "llama3-8b", "gpus": 8, "seq_len": "32k", "global_batch": 16, "overrides": ["model.max_seq_len=32768"]},
+    {"model": "llama3-70b", "gpus": 64, "global_batch": 64, "overrides": ["workload.precision=fp8"]},
     {"model": "mixtral-8x7b", "gpus": 32, "seq_len": "16k", "global_batch": 32},
-    {"model": "deepseek-v2-lite", "gpus": 8, "seq_len": "4k", "global_batch": 32},
     {"model": "llama3.2-1b", "gpus": 7, "seq_len": "2k", "global_batch": 42},
-    {"model": "gpt2", "gpus": 8, "seq_len": "1k", "global_batch": 64},
 )
 
 
@@ -49,9 +49,10 @@ def configurations(launcher: str, count: int, seed: int = 0) -> Iterator[Configu
     """So many different legal plans that a launcher can express, the same for the same seed, from all jobs in turn."""
     random = np.random.default_rng(seed)
     seen: set[str] = set()
-    jobs = [job for job in range(len(JOBS)) if len(_space(launcher, job)[1]["pp"])]
-    while len(seen) < count:
-        drawn = _drawn(launcher, jobs[len(seen) % len(jobs)], random)
+    for job in cycle(range(len(JOBS))):
+        if len(seen) == count:
+            return
+        drawn = _drawn(launcher, job, random) if len(_space(launcher, job)[1]["pp"]) else None
         if drawn is not None and drawn.model_dump_json() not in seen:
             seen.add(drawn.model_dump_json())
             yield drawn
@@ -151,7 +152,7 @@ def _configuration(request: PlanRequest, row: dict[str, int], layers: list[int],
             cp_type=CONTEXT_TYPES[int(context_type(row))],
             rank_order=RANK_ORDERS[row["rank_order"]],
             schedule=schedule,
-            group_size=group_size(row),
+            group_size=int(group_size(row)),
             gpus_used=row["world"],
             gpus_idle=request.cluster.gpus - row["world"],
         ),

@@ -18,7 +18,8 @@ PARSERS = Path(__file__).parent / "parsers"
 VARIABLE = "MESHPLAN_LAUNCHERS"
 # What the parser of a launcher imports first.
 PACKAGES = {
-    "megatron": "megatron.training.arguments",
+    "megatron": "megatron.training",
+    "bridge": "megatron.training",
     "transformer_config": "megatron.core.transformer",
     "torchtitan": "torchtitan.config",
     "deepspeed": "deepspeed.runtime.config",
@@ -26,7 +27,12 @@ PACKAGES = {
     "trainer": "transformers",
     "automodel": "nemo_automodel.recipes._dist_utils",
     "axolotl": "axolotl.utils.schemas.config",
+    "maxtext": "maxtext",
 }
+
+
+# Wheels for newer Pythons that are unpacked beside the environment.
+UNPACKED = {"megatron": "megatron", "bridge": "megatron", "maxtext": "maxtext"}
 
 
 @dataclass(frozen=True)
@@ -72,17 +78,17 @@ def _python() -> Path:
 
 
 def _environment(parser: str) -> dict[str, str]:
-    """The variables of the process without this project's path; Megatron's wheel before what is installed."""
+    """The variables of the process without this project's path; an unpacked wheel before what is installed."""
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    return {**kept, "PYTHONPATH": str(folder() / "megatron")} if parser == "megatron" else kept
+    return {**kept, "PYTHONPATH": str(folder() / UNPACKED[parser])} if parser in UNPACKED else kept
 
 
 @cache
 def _missing(parser: str) -> str:
     """Why the package of a parser cannot be imported, empty where it can."""
-    if parser == "megatron":
-        wheel = folder() / "megatron" / "megatron" / "training"
-        return "" if wheel.is_dir() else "the wheel of megatron-core 0.19 is not there"
+    if parser in UNPACKED:
+        package = folder() / UNPACKED[parser] / PACKAGES[parser].replace(".", "/")
+        return "" if package.is_dir() else f"its wheel is not in {folder()}"
     code = f"import importlib; importlib.import_module({PACKAGES[parser]!r})"
     done = subprocess.run([str(_python()), "-c", code], capture_output=True, text=True, env=_environment(parser))
     return "" if done.returncode == 0 else done.stderr.strip().splitlines()[-1]

@@ -25,7 +25,6 @@ PLACES: dict[str, tuple[str, ...]] = {
             "sequence_parallel",
             "pipeline_model_parallel_size",
             "pipeline_model_parallel_layout",
-            "microbatch_group_size_per_virtual_pipeline_stage",
             "context_parallel_size",
             "cp_comm_type",
             "hierarchical_context_parallel_sizes",
@@ -52,6 +51,7 @@ PLACES: dict[str, tuple[str, ...]] = {
             "optimizer_offload_fraction",
         )
     },
+    "microbatch_group_size_per_virtual_pipeline_stage": ("model.microbatch_group_size_per_vp_stage",),
     "num_virtual_stages_per_pipeline_rank": ("model.virtual_pipeline_model_parallel_size",),
     "seq_length": ("model.seq_length", "dataset.seq_length"),
     "micro_batch_size": ("train.micro_batch_size",),

@@ -16,6 +16,7 @@ from megatron.core.transformer import TransformerConfig  # noqa: E402
 FIELDS = {field.name for field in dataclasses.fields(TransformerConfig)}
 # Where the argument and the field have other names, or the field says the opposite.
 RENAMED = {
+    "microbatch_group_size_per_virtual_pipeline_stage": "microbatch_group_size_per_vp_stage",
     "num_virtual_stages_per_pipeline_rank": "virtual_pipeline_model_parallel_size",
     "fp8_format": "fp8",
     "num_experts": "num_moe_experts",

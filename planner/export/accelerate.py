@@ -3,16 +3,16 @@
 from collections.abc import Mapping
 from typing import Any
 
-from planner.document import Configuration, Offload
+from planner.document import Configuration
 from planner.errors import LauncherFileError
 from planner.export.arguments import as_text, parsed
 from planner.export.bundle import Bundle, Job
-from planner.export.choice import Choice
+from planner.export.choice import Choice, states_on_host
 from planner.export.layout import configuration_of
 from planner.export.reading import Section, yaml_table, yaml_text
 from planner.rules.accelerate import ACCELERATE
 
-__all__ = ["CONTEXT", "bundle", "layers_and_degrees", "plan", "states_on_host"]
+__all__ = ["CONTEXT", "bundle", "layers_and_degrees", "plan"]
 
 FILE, SCRIPT_FILE = "accelerate.yaml", "script.args"
 CONTEXT = {"all_gather": "allgather", "ring": "alltoall"}
@@ -89,12 +89,6 @@ def layers_and_degrees(sizes: Section, job: Job, prefix: str) -> dict[str, Any]:
     if job.model.moe:
         degrees["etp"] = tp
     return {**degrees, "dp_replicate": sizes.integer(f"{prefix}dp_replicate_size", 1)}
-
-
-def states_on_host(on_host: bool, *, activations: bool = False) -> Offload:
-    """Weights, gradients and optimizer states on the host, or none of them."""
-    share = float(on_host)
-    return Offload(weights=share, gradients=share, optimizer=share, activations=float(activations))
 
 
 def _config(configuration: Configuration, choice: Choice) -> dict[str, Any]:

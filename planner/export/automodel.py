@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from planner.document import Configuration, Offload
+from planner.document import Configuration
 from planner.errors import LauncherFileError
 from planner.export.bundle import Bundle, Job
-from planner.export.choice import Choice
+from planner.export.choice import Choice, states_on_host
 from planner.export.launch import torchrun
 from planner.export.layout import configuration_of
 from planner.export.reading import Section, yaml_table, yaml_text
@@ -52,12 +52,11 @@ def plan(files: Mapping[str, str], job: Job) -> Configuration:
     sharded = distributed.word("strategy", ("fsdp2", "ddp"), "fsdp2") == "fsdp2"
     degrees: dict[str, Any] = {name: distributed.integer(f"{name}_size", 1) for name in ("tp", "pp", "cp", "ep")}
     sharded = sharded and distributed.integer("dp_size", 1) * degrees["cp"] > 1
-    share = float(sharded and "offload_policy" in distributed)
     choice = Choice(
         zero_stage=3 if sharded else 0,
         reshard_after_forward=sharded and distributed.flag("reshard_after_forward", True),
         recompute=("full",) if distributed.flag("activation_checkpointing") else (),
-        offload=Offload(weights=share, gradients=share, optimizer=share),
+        offload=states_on_host(sharded and "offload_policy" in distributed),
     )
     return configuration_of(
         job,

@@ -5,9 +5,8 @@ from typing import Any
 
 from planner.document import Configuration
 from planner.errors import LauncherFileError
-from planner.export.accelerate import states_on_host
 from planner.export.bundle import Bundle, Job
-from planner.export.choice import Choice
+from planner.export.choice import Choice, states_on_host
 from planner.export.launch import torchrun
 from planner.export.layout import configuration_of
 from planner.export.reading import yaml_table, yaml_text

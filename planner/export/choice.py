@@ -9,7 +9,7 @@ from cost_models.schedules import placement
 from planner.document import Chunk, Configuration, Offload, Recompute, RecomputeModule, StageChoice, virtual_stages
 from planner.launchers import common_count
 
-__all__ = ["EVERY_LAYER", "Choice", "chunk_layers", "is_even", "stages_of"]
+__all__ = ["EVERY_LAYER", "Choice", "chunk_layers", "is_even", "stages_of", "states_on_host"]
 
 EVERY_LAYER = 2**31
 """More layers than a chunk has: as a number of recomputed layers, all of them."""
@@ -42,6 +42,12 @@ class Choice:
             recompute_per_chunk=EVERY_LAYER if every or not modules else common_count(stages) or EVERY_LAYER,
             offload=stages[0].offload,
         )
+
+
+def states_on_host(on_host: bool, *, activations: bool = False) -> Offload:
+    """Weights, gradients and optimizer states on the host, or none of them."""
+    share = float(on_host)
+    return Offload(weights=share, gradients=share, optimizer=share, activations=float(activations))
 
 
 def chunk_layers(configuration: Configuration) -> tuple[int, ...]:

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from planner.document import Configuration, Offload
+from planner.document import Configuration
 from planner.errors import LauncherFileError
 from planner.export.arguments import as_text
 from planner.export.bundle import Bundle, Job
-from planner.export.choice import EVERY_LAYER, Choice
+from planner.export.choice import EVERY_LAYER, Choice, states_on_host
 from planner.export.launch import torchrun
 from planner.export.layout import configuration_of
 from planner.export.reading import Section, literals
@@ -119,7 +119,7 @@ def plan(files: Mapping[str, str], job: Job) -> Configuration:
         and parallelism.word("fsdp_reshard_after_forward", ("always", "never"), "always") == "always",
         recompute=("full",) if values.flag("FULL_RECOMPUTE") else (),
         recompute_per_chunk=EVERY_LAYER,
-        offload=_states(training.flag("enable_cpu_offload")),
+        offload=states_on_host(training.flag("enable_cpu_offload")),
     )
     return configuration_of(
         job,
@@ -193,8 +193,3 @@ def _flags(full: bool, **sections: Mapping[str, Any]) -> str:
         for name, value in values.items()
     }
     return as_text(flags, separator="_") + f"activation-checkpoint:{'full' if full else 'none'}\n"
-
-
-def _states(on_host: bool) -> Offload:
-    share = float(on_host)
-    return Offload(weights=share, gradients=share, optimizer=share)

@@ -6,10 +6,10 @@ from typing import Any
 
 from planner.document import Configuration
 from planner.errors import LauncherFileError
-from planner.export.accelerate import CONTEXT, layers_and_degrees, states_on_host
+from planner.export.accelerate import CONTEXT, layers_and_degrees
 from planner.export.arguments import as_text, parsed
 from planner.export.bundle import Bundle, Job
-from planner.export.choice import Choice
+from planner.export.choice import Choice, states_on_host
 from planner.export.launch import torchrun
 from planner.export.layout import configuration_of
 from planner.export.reading import Section, json_table, literals

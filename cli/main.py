@@ -54,6 +54,13 @@ def planning(
         str | None,
         typer.Option(help="Framework whose bytes and overlap hold.", metavar="NAME", rich_help_panel=MODEL),
     ] = None,
+    precision: Annotated[
+        str | None, typer.Option(help="Data type of matrix products: bf16, fp8.", metavar="NAME", rich_help_panel=MODEL)
+    ] = None,
+    optimizer: Annotated[
+        str | None,
+        typer.Option(help="adamw, adamw-8bit, precision-aware.", metavar="NAME", rich_help_panel=MODEL),
+    ] = None,
     gpus: Annotated[
         str | None, typer.Option(help="GPUs of the whole job.", metavar="N", rich_help_panel=HARDWARE)
     ] = None,
@@ -100,6 +107,14 @@ def planning(
             help="Search these pipeline schedules alone: zb-v, or 1f1b,v-half.", metavar="NAMES", rich_help_panel=SEARCH
         ),
     ] = None,
+    search: Annotated[
+        str | None,
+        typer.Option(
+            help="Search these, too: precision, optimizer, loss (of the recipe), offload, groups, meshes.",
+            metavar="NAMES",
+            rich_help_panel=SEARCH,
+        ),
+    ] = None,
     gap: Annotated[
         float,
         typer.Option(help="Stop when no plan can be faster by this fraction.", rich_help_panel=SEARCH),
@@ -109,6 +124,16 @@ def planning(
         typer.Option(help="Stop after this long, best so far.", metavar="SECONDS", rich_help_panel=SEARCH),
     ] = None,
     top_k: Annotated[int, typer.Option(help="Plans to tell.", metavar="N", rich_help_panel=SEARCH)] = 5,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            help="Processes of a large search; without it one a core, at most 4.",
+            metavar="N",
+            rich_help_panel=SEARCH,
+            min=1,
+            max=256,
+        ),
+    ] = None,
     set_: Annotated[
         list[str] | None,
         typer.Option(
@@ -165,12 +190,16 @@ def planning(
         "recipe": recipe,
         "target": target,
         "schedule": schedule,
+        "precision": precision,
+        "optimizer": optimizer,
+        "search": search,
         "gap": gap,
         "time_limit_s": time_limit,
         "top_k": top_k,
         "overrides": set_ or (),
     }
-    _answer(lambda: plan(flags, as_json=json, output=output, stats=stats, why_not=why_not, advise=advise), json)
+    files = {"output": output, "stats": stats}
+    _answer(lambda: plan(flags, as_json=json, **files, why_not=why_not, advise=advise, jobs=jobs), json)
 
 
 @app.command()

@@ -1,7 +1,9 @@
 """`plan` without a verb: searches and prints the plan."""
 
+import os
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from cli.explain import check_why_not, print_with_answer
@@ -11,7 +13,10 @@ from cli.show import print_document
 from cli.stats import statistics
 from planner.document import PlanDocument, check_writable, write, write_text
 from planner.errors import Interrupted, LimitReached, RequestError
-from planner.request import PlanRequest, build_request
+from planner.request import PlanRequest
+
+# Processes of a search beyond which one waits for another: about half of its work is done one thing after the other.
+MOST_JOBS = 4
 
 
 def plan(
@@ -22,21 +27,26 @@ def plan(
     stats: str | None,
     why_not: str | None = None,
     advise: bool = False,
+    jobs: int | None = None,
 ) -> int:
     """Plans what the flags ask for and prints it, with `advise` also what each launcher could; the exit code.
 
     Raises PlannerError or SpecError. A search that was stopped early prints its best so far and warns on stderr.
     """
+    from planner.mixed import requests_of
+
     if not flags["model"]:
         message = "the model is missing: give --model NAME; `plan models` lists them"
         raise RequestError(message)
     for path in filter(None, (output, stats)):
         check_writable(path)
-    request = build_request(**flags)
+    requests = requests_of(flags)
     if why_not is not None:
         check_why_not(why_not)
     started_s = time.perf_counter()
-    document, code = _searched(request)
+    document, code = _searched(requests, jobs or min(_cores(), MOST_JOBS))
+    request = next((each for each in requests if each.cluster == document.cluster), requests[0])
+    request = request.replaced(workload=document.workload, recipe=document.recipe)  # those of the best variant
     wall_time_s = time.perf_counter() - started_s
     if advise and code == DONE:
         document, code = _advised(document, request)
@@ -63,13 +73,18 @@ def _advised(document: PlanDocument, request: PlanRequest) -> tuple[PlanDocument
         return document, INTERRUPTED
 
 
-def _searched(request: PlanRequest) -> tuple[PlanDocument, int]:
+def _cores() -> int:
+    """Cores that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _searched(requests: Sequence[PlanRequest], jobs: int) -> tuple[PlanDocument, int]:
     """The best plan found, and the exit code that says how the search ended."""
-    from planner.search import plan as searched
+    from planner.mixed import plan_groups
 
     try:
         with live_line() as progress:
-            return searched(request, progress), DONE
+            return plan_groups(requests, progress, jobs=jobs), DONE
     except LimitReached as limit:
         print(f"plan: {limit}; this is the best plan so far", file=sys.stderr)
         return limit.document, LIMIT

@@ -27,10 +27,11 @@ from planner.space import (
     SCHEDULES,
     ZERO_MODES,
     chunk_layers,
+    take,
     with_strides,
 )
 
-__all__ = ["FixedStage", "fixed_candidate", "layout_of", "planned", "request_of", "zero_mode"]
+__all__ = ["FixedStage", "fixed_candidate", "layout_of", "planned", "request_of", "stages_of", "zero_mode"]
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,15 @@ def fixed_candidate(model: CostModel, layout: Mapping[str, int], stages: Sequenc
     pipeline = Pipeline(model, costs, 0, options)
     candidate = Candidate(pipeline, np.arange(len(stages)), 0.0)
     return replace(candidate, objective_s=pipeline.step_s(candidate.choice))
+
+
+def stages_of(candidate: Candidate) -> list[FixedStage]:
+    """The stages of a candidate, to be costed elsewhere."""
+    rows = take(candidate.pipeline.options, candidate.choice)
+    shares = np.column_stack([rows.get(name, np.zeros(len(candidate.choice))) for name in OFFLOADS]).tolist()
+    names = ("layers", "zero", "recompute", "recompute_per_chunk")
+    columns = zip(*(rows[name].tolist() for name in names), shares, strict=True)
+    return [FixedStage(layers, zero, sets, count, tuple(away)) for layers, zero, sets, count, away in columns]
 
 
 def _positions(stages: Sequence[FixedStage]) -> Rows:

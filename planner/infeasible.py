@@ -14,6 +14,7 @@ from planner.errors import InfeasibleError
 from planner.forbidden import violations
 from planner.incumbent import Search
 from planner.layout_costs import LayoutCosts
+from planner.not_searched import not_searched
 from planner.offload import host_share_bytes
 from planner.options import FULL, MARGIN, searched_sets, stage_rows, with_recompute
 from planner.predict import CostModel
@@ -47,7 +48,7 @@ def explain_infeasible(search: Search) -> InfeasibleError:
         f"that layout: {degrees}, ZeRO-{row['zero_stage']}, layers split evenly, "
         f"{'every layer' if row['recompute'] == FULL else 'nothing'} recomputed; of the stage: {filled}",
         f"with {format_bytes(host_share_bytes(request))} of host memory a GPU, offload does not make it fit either",
-        f"not searched: {'; '.join(space.not_searched(request))}",
+        f"not searched: {'; '.join(not_searched(request))}",
     )
 
 

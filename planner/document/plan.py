@@ -10,7 +10,14 @@ from cost_models.specs.recipe import FrameworkRecipe
 from cost_models.specs.workload import WorkloadSpec
 from planner.document.configuration import Configuration, check_batch_and_gpus, check_stages, require
 from planner.document.parallelism import Parallelism
-from planner.document.prediction import Alternative, Certificate, LauncherAnswer, Prediction
+from planner.document.prediction import (
+    Alternative,
+    Certificate,
+    HeterogeneousPlan,
+    LauncherAnswer,
+    Prediction,
+    RecipeVariant,
+)
 from planner.document.record import ByKey, Record, agree
 from planner.document.stage import Stage
 
@@ -40,6 +47,10 @@ class PlanDocument(Record):
     certificate: Certificate
     assumptions: tuple[str, ...] = Field(default=(), description="defaults and readings, one sentence each")
     alternatives: tuple[Alternative, ...] = Field(default=(), description="best plans of other layouts, fastest first")
+    recipes: tuple[RecipeVariant, ...] = Field(default=(), description="variants of the recipe that were searched")
+    heterogeneous: HeterogeneousPlan | None = Field(
+        default=None, description="a faster pipeline of stages of different sizes, where that was searched and found"
+    )
     launchers: ByKey[LauncherAnswer] = Field(default_factory=dict)
     env: ByKey[str] = Field(default_factory=dict, description="environment variables that the plan relies on")
 

@@ -27,11 +27,14 @@ def read_sizes(text: str) -> tuple[int, ...]:
     return tuple(sizes)
 
 
-def chunk_sizes(layers: int, placement: Placement, stage_layers: tuple[int, ...] = ()) -> NDArray[np.int64]:
+def chunk_sizes(
+    layers: int, placement: Placement, stage_layers: tuple[int, ...] = (), *, fills: bool = False
+) -> NDArray[np.int64]:
     """Layers of every chunk, int[pp, vpp]: those of `stage_layers` (one a rank or one a chunk, in the model's order).
 
     Else evenly; where that leaves a rest, the embedding and the head count as a layer each, and what is then left over
-    goes to the first of the chunks between. Raises InvalidRunError.
+    goes to the first of the chunks between. With `fills` all chunks but the last are filled, unless the ends make
+    up for the rest. Raises InvalidRunError.
     """
     pp, vpp, chunks = placement.ranks, placement.chunks, placement.stages
     if stage_layers:
@@ -40,7 +43,10 @@ def chunk_sizes(layers: int, placement: Placement, stage_layers: tuple[int, ...]
         message = f"pp*vpp must leave a layer for every chunk ({layers} layers), got pp {pp}, vpp {vpp}"
         raise InvalidRunError(message)
     sizes = np.full(chunks, layers // chunks)
-    if layers % chunks:
+    most = -(-layers // chunks)
+    if fills and layers % chunks and (layers + 2) % chunks and most * (chunks - 1) < layers:
+        sizes = np.diff(np.minimum(most * np.arange(chunks + 1), layers))
+    elif layers % chunks:
         base, rest = divmod(layers + 2, chunks)
         sizes = np.full(chunks, base)
         sizes[0] -= 1

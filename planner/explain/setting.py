@@ -112,7 +112,7 @@ class Setting:
             return float(model.constants["seq_len"]) / layout["slices"]
         if name in model.constants:
             return float(model.constants[name])
-        if name == "allocated_bytes":
+        if name in ("allocated_bytes", "stranded_bytes"):
             return self.cost(name)
         if name in self._flags:
             return self._flags[name]

@@ -5,16 +5,17 @@ from typing import Any
 
 from planner.document import Configuration
 from planner.errors import LauncherFileError
-from planner.export.arguments import as_text, parsed
+from planner.export.arguments import Value, as_text, parsed
 from planner.export.bundle import Bundle, Job
 from planner.export.choice import Choice, states_on_host
 from planner.export.layout import configuration_of
 from planner.export.reading import Section, yaml_table, yaml_text
 from planner.rules.accelerate import ACCELERATE
 
-__all__ = ["CONTEXT", "bundle", "layers_and_degrees", "plan"]
+__all__ = ["CONTEXT", "OPTIMIZERS", "bundle", "layers_and_degrees", "optimizer_of", "plan"]
 
 FILE, SCRIPT_FILE = "accelerate.yaml", "script.args"
+OPTIMIZERS = {"adamw": "adamw_torch_fused", "adamw-8bit": "adamw_bnb_8bit"}
 CONTEXT = {"all_gather": "allgather", "ring": "alltoall"}
 
 
@@ -22,11 +23,12 @@ def bundle(configuration: Configuration) -> Bundle:
     """The plan as accelerate.yaml and the arguments of the training script."""
     layout, workload, choice = configuration.parallelism, configuration.workload, Choice.of(configuration)
     gpus, of_node = layout.gpus_used, configuration.cluster.gpus_per_node
-    script = {
+    script: dict[str, Value] = {
         "per_device_train_batch_size": layout.micro_batch_size,
         "gradient_accumulation_steps": layout.num_microbatches,
         "max_length": workload.seq_len,
         "gradient_checkpointing": bool(choice.recompute) and choice.zero_stage == 0,
+        "optim": OPTIMIZERS[workload.optimizer],
     }
     uneven = (f"accelerate starts equally many ranks on every node, {gpus} are on nodes of {of_node}.",)
     return Bundle(
@@ -75,6 +77,7 @@ def plan(files: Mapping[str, str], job: Job) -> Configuration:
         seq_len=script.integer("max_length"),
         global_batch=size * steps * (job.gpus_used // max(degrees["tp"] * degrees["cp"], 1)),
         precision=values.word("mixed_precision", ("bf16", "fp8")),
+        optimizer=optimizer_of(script, "optim"),
         micro_batch_size=size,
     )
 
@@ -89,6 +92,12 @@ def layers_and_degrees(sizes: Section, job: Job, prefix: str) -> dict[str, Any]:
     if job.model.moe:
         degrees["etp"] = tp
     return {**degrees, "dp_replicate": sizes.integer(f"{prefix}dp_replicate_size", 1)}
+
+
+def optimizer_of(values: Section, key: str) -> str:
+    """Our name of the optimizer that a key names."""
+    names = {theirs: ours for ours, theirs in OPTIMIZERS.items()}
+    return names[values.word(key, tuple(names), OPTIMIZERS["adamw"])]
 
 
 def _config(configuration: Configuration, choice: Choice) -> dict[str, Any]:

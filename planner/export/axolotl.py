@@ -15,6 +15,8 @@ from planner.rules.accelerate import AXOLOTL
 __all__ = ["bundle", "plan"]
 
 FILE = "axolotl.yaml"
+# Of the optimizers with moments of 8 bits, the one that works on FSDP2's shards.
+OPTIMIZERS = {"adamw": "adamw_torch_fused", "adamw-8bit": "adamw_torch_8bit"}
 # ring_flash_attn gathers keys and values in its Llama 3 form, or sends them round.
 CONTEXT = {"all_gather": "varlen_llama3", "ring": "batch_ring"}
 
@@ -39,6 +41,7 @@ def plan(files: Mapping[str, str], job: Job) -> Configuration:
     fsdp, sharded = values.section("fsdp_config"), "fsdp_config" in values
     tp, cp = values.integer("tensor_parallel_size", 1), values.integer("context_parallel_size", 1)
     kinds = {theirs: ours for ours, theirs in CONTEXT.items()}
+    optimizers = {theirs: ours for ours, theirs in OPTIMIZERS.items()}
     recompute = fsdp.flag("activation_checkpointing") or values.flag("gradient_checkpointing")
     choice = Choice(
         zero_stage=3 if sharded else 0,
@@ -54,6 +57,7 @@ def plan(files: Mapping[str, str], job: Job) -> Configuration:
         seq_len=values.integer("sequence_len"),
         global_batch=size * steps * (job.gpus_used // max(tp * cp, 1)),
         precision="fp8" if values.flag("fp8") else "bf16",
+        optimizer=optimizers[values.word("optimizer", tuple(optimizers), OPTIMIZERS["adamw"])],
         tp=tp,
         pp=1,
         cp=cp,
@@ -72,6 +76,7 @@ def _config(configuration: Configuration) -> dict[str, Any]:
         "gradient_accumulation_steps": layout.num_microbatches,
         "sequence_len": workload.seq_len,
         "bf16": True,
+        "optimizer": OPTIMIZERS[workload.optimizer],
         **({"fp8": True} if workload.precision == "fp8" else {}),
         "tensor_parallel_size": layout.tp,
         "context_parallel_size": layout.cp,

@@ -21,6 +21,7 @@ def configuration_of(
     seq_len: int,
     global_batch: int,
     precision: str,
+    optimizer: str = "adamw",
     **degrees: Any,
 ) -> Configuration:
     """The configuration with these degrees (those of `Parallelism`; all but tp, pp and micro_batch_size may be left
@@ -50,6 +51,7 @@ def configuration_of(
                 seq_len=seq_len,
                 global_batch=global_batch,
                 precision=precision,
+                optimizer=optimizer,
                 expert_imbalance=job.expert_imbalance,
                 document_mask_imbalance=job.document_mask_imbalance,
             ),

@@ -83,7 +83,10 @@ def parallel_arguments(configuration: Configuration) -> dict[str, Value]:
         }
     if workload.precision == "fp8":
         arguments |= {"fp8_format": "hybrid", "fp8_recipe": "tensorwise"}
-    return arguments | _sharding(configuration, choice) | _recompute(choice) | _offload(configuration, choice)
+    arguments |= _sharding(configuration, choice)
+    if workload.optimizer == "precision-aware":
+        arguments |= _optimizer_types(configuration, choice)
+    return arguments | _recompute(choice) | _offload(configuration, choice)
 
 
 def environment(configuration: Configuration) -> dict[str, str]:
@@ -149,13 +152,14 @@ def _sharding(configuration: Configuration, choice: Choice) -> dict[str, Value]:
 def _optimizer_types(configuration: Configuration, choice: Choice) -> dict[str, Value]:
     """The data types of gradients, master weights and moments, as the recipe has them."""
     recipe = configuration.recipe
-    aware = choice.offload.optimizer > 0 or recipe.moment_bytes < 8 or 0 < recipe.master_bytes < 4
+    small = configuration.workload.optimizer == "precision-aware"
+    aware = small or choice.offload.optimizer > 0 or recipe.moment_bytes < 8 or 0 < recipe.master_bytes < 4
     arguments: dict[str, Value] = {"grad_reduce_in_bf16": recipe.gradient_reduce_bytes < 4 and not aware}
     if aware:
-        moments = {8: "fp32", 4: "bf16", 2: "fp8"}.get(int(recipe.moment_bytes), "fp32")
+        moments = "bf16" if small else {8: "fp32", 4: "bf16", 2: "fp8"}.get(int(recipe.moment_bytes), "fp32")
         arguments |= {
             "use_precision_aware_optimizer": True,
-            "main_grads_dtype": "bf16" if 0 < recipe.gradient_bytes < 4 else "fp32",
+            "main_grads_dtype": "bf16" if small else "fp32",
             "main_params_dtype": "fp16" if 0 < recipe.master_bytes < 4 else "fp32",
             "exp_avg_dtype": moments,
             "exp_avg_sq_dtype": moments,
@@ -205,6 +209,7 @@ def plan_of(arguments: Section, job: Job) -> Configuration:
         seq_len=arguments.integer("seq_length"),
         global_batch=arguments.integer("global_batch_size"),
         precision="fp8" if "fp8_format" in arguments else "bf16",
+        optimizer="precision-aware" if arguments.text("main_grads_dtype", "fp32") == "bf16" else "adamw",
         tp=tp,
         sequence_parallel=arguments.flag("sequence_parallel") and tp > 1,
         pp=pp,

@@ -6,7 +6,7 @@ from typing import Any
 
 from planner.document import Configuration
 from planner.errors import LauncherFileError
-from planner.export.accelerate import CONTEXT, layers_and_degrees
+from planner.export.accelerate import CONTEXT, OPTIMIZERS, layers_and_degrees, optimizer_of
 from planner.export.arguments import as_text, parsed
 from planner.export.bundle import Bundle, Job
 from planner.export.choice import Choice, states_on_host
@@ -85,6 +85,7 @@ def plan(files: Mapping[str, str], job: Job) -> Configuration:
         seq_len=script.integer("max_length"),
         global_batch=size * steps * (job.gpus_used // max(degrees["tp"] * degrees["cp"], 1)),
         precision="bf16",
+        optimizer=optimizer_of(values, "optim"),
         micro_batch_size=size,
     )
 
@@ -95,6 +96,7 @@ def _arguments(configuration: Configuration, choice: Choice) -> dict[str, Any]:
         "per_device_train_batch_size": layout.micro_batch_size,
         "gradient_accumulation_steps": layout.num_microbatches,
         "bf16": True,
+        "optim": OPTIMIZERS[configuration.workload.optimizer],
         "gradient_checkpointing": bool(choice.recompute) and not sharded,
     }
     if sharded:

@@ -10,7 +10,6 @@ from planner.rules.choices import (
 )
 from planner.rules.express import (
     Launcher,
-    computes_in_bf16,
     experts_on_tensor_ranks,
     kinds_of_context,
     kv_heads_divide,
@@ -112,7 +111,6 @@ ACCELERATE_RULES = (
 )
 TRAINER_RULES = (
     *_shared(TRAINER, "ParallelismConfig", TORCH_CONTEXT),
-    computes_in_bf16(TRAINER, "TrainingArguments has bf16 and fp16."),
     _full_attention(TRAINER),
     host_takes_nothing(TRAINER, "activations"),
 )

@@ -7,7 +7,6 @@ import numpy as np
 from planner.rules.choices import equal_on_stages, even_layers, everything_or_nothing_recomputed
 from planner.rules.express import (
     Launcher,
-    computes_in_bf16,
     experts_on_tensor_ranks,
     kinds_of_context,
     kv_heads_divide,
@@ -101,7 +100,6 @@ OFFLOAD_RULES: tuple[Rule, ...] = (
 )
 
 DEEPSPEED_RULES = (
-    computes_in_bf16(DEEPSPEED, "The JSON knows bf16 and fp16; fp8 is a matter of the model's own modules."),
     runs_schedules(DEEPSPEED, "Its pipeline engine runs 1F1B and has one chunk a rank.", "1f1b"),
     DEEPSPEED.rule(
         "pipelines-keep-gradients-whole",

@@ -13,7 +13,6 @@ __all__ = [
     "CONTEXT_TYPES",
     "RANK_ORDERS",
     "Launcher",
-    "computes_in_bf16",
     "experts_in_one_piece",
     "experts_on_tensor_ranks",
     "kinds_of_context",
@@ -208,20 +207,6 @@ def one_rank_order(launcher: Launcher) -> Rule:
         pp=2,
         dp=2,
         rank_order=1,
-    )
-
-
-def computes_in_bf16(launcher: Launcher, why: str) -> Rule:
-    """GEMMs are not in fp8."""
-    return launcher.rule(
-        "computes-in-bf16",
-        "precision",
-        "mesh",
-        "the precision is bf16",
-        why,
-        lambda v: np.equal(v["fp8"], 0),
-        lambda v: "precision must be bf16, got fp8",
-        fp8=1,
     )
 
 

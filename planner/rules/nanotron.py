@@ -11,7 +11,6 @@ from planner.rules.choices import (
 )
 from planner.rules.express import (
     Launcher,
-    computes_in_bf16,
     experts_on_tensor_ranks,
     kinds_of_context,
     kv_heads_divide,
@@ -25,7 +24,6 @@ __all__ = ["NANOTRON", "NANOTRON_RULES"]
 NANOTRON = Launcher("nanotron", "nanotron of April 2026")
 
 NANOTRON_RULES = (
-    computes_in_bf16(NANOTRON, "model.dtype is bfloat16, float16 or float32."),
     runs_schedules(NANOTRON, "pp_engine is 1f1b or afab.", "1f1b", "gpipe"),
     NANOTRON.rule(
         "fills-pipeline",

@@ -12,7 +12,8 @@ from cli.main import app
 
 FLAGS = {
     "": "--advise --cluster --gap --global-batch --global-batch-tokens --gpu --gpus --gpus-per-node "
-    "--install-completion --json --mem --model --nodes --output --recipe --schedule --seq-len --set "
+    "--install-completion --jobs --json --mem --model --nodes --optimizer --output --precision --recipe --schedule "
+    "--search --seq-len --set "
     "--show-completion --stats --target --time-limit --top-k --version --why-not -o",
     "clusters": "--json",
     "evaluate": "--json --out",

@@ -21,7 +21,8 @@ FACTS: dict[str, Any] = {
     "max_seq_len": 8192,
     "gpus": 64,
     "domain": 8,
-    "fp8": 0,
+    "precision": 0,
+    "optimizer": 0,
 }
 MESH = {"tp": 1, "cp": 1, "pp": 1, "dp": 8, "sequence_parallel": 0}
 LAYOUT = {
@@ -70,7 +71,6 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "maxtext-runs-schedule": (_schedule("breadth-first"), _schedule("1f1b")),
     "groups-fill-pipeline": (_groups(pp=4, count=12, size=4), _groups(pp=4, count=9, size=4)),
     "goes-through-equal-rounds": (_groups(pp=4, count=10, size=5), _groups(pp=4, count=10, size=0)),
-    "computes-in-bf16": ({}, {"fp8": 1}),
     "has-no-pipelines": ({"pp": 1}, {"pp": 2}),
     "has-no-sequence-parallel": ({"tp": 2}, {"tp": 2, "sequence_parallel": 1}),
     "tp-divides-kv-heads": ({"tp": 8}, {"tp": 16}),
@@ -147,6 +147,11 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "keeps-weights-and-gradients-on-device": ({}, {"offload_weights": 0.5}),
     "keeps-gradients-and-activations-on-device": ({}, {"offload_gradients": 0.5}),
     "has-one-zero": ({}, {"distinct_zero": 2}),
+    "computes-in-bf16": ({}, {"precision": 1}),
+    "steps-with-optimizer": ({}, {"optimizer": 2}),
+    "megatron-steps-with-optimizer": ({"optimizer": 2}, {"optimizer": 1}),
+    "bridge-steps-with-optimizer": ({"optimizer": 2}, {"optimizer": 1}),
+    "trainer-steps-with-optimizer": ({"optimizer": 1}, {"optimizer": 2}),
     "has-one-recompute": ({}, {"distinct_recompute": 2}),
     "has-one-offload": ({}, {"distinct_offload": 3}),
 }

@@ -1,5 +1,6 @@
 """Searches for one launcher: what it cannot express never comes out, and of what it can the fastest does."""
 
+import itertools
 import random
 from dataclasses import replace
 from functools import lru_cache
@@ -9,6 +10,7 @@ import pytest
 
 from planner import search
 from planner.advice import advised
+from planner.capability import PLAIN
 from planner.document import PlanDocument
 from planner.errors import InfeasibleError
 from planner.fixed import layout_of
@@ -17,8 +19,8 @@ from planner.launchers import refusals
 from planner.overrides import Overrides
 from planner.predict import CostModel
 from planner.request import TARGETS, PlanRequest, build_request, schedules_of
-from planner.rules import LAUNCHERS, violations
-from planner.space import known_values, sequence_parallel
+from planner.rules import LAUNCHERS, expressible, violations
+from planner.space import OFFLOADS, known_values, sequence_parallel
 from tests.oracles.spaces import EVERY_SECOND_HAS_EXPERTS, EXPERTS, LEADING_DENSE, ODD_HEADS, SLOW_NETWORK, Space
 from tests.oracles.targets import BestExpressible
 
@@ -138,6 +140,27 @@ def test_offload_of_a_target_is_what_it_can_express(target: str) -> None:
     assert plan is not None
     assert all(any(share for _, share in stage.offload) for stage in plan.stages)
     assert refusals(plan, target) == ()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["megatron", "deepspeed", "torchtitan", "axolotl", "maxtext"])
+def test_offload_that_is_searched_for_a_target_is_its_best(target: str) -> None:
+    """As fast as the best of all shares that every stage has alike, under every recompute set and count."""
+    space = Space(2, 3, 2, -0.04, target=target, changes=ODD_HEADS, search=("offload",))
+    request = space.request()
+    quarters = (0.0, 0.25, 0.5, 0.75, 1.0)
+    every = [dict(zip(OFFLOADS, shares, strict=True)) for shares in itertools.product(quarters, repeat=4)]
+    facts = {**known_values(request), **PLAIN, "pp": 1, "stage_layers": 12, "recompute_full": 0}
+    steps = []
+    for shares in every:
+        modes = [
+            {**facts, **shares, "zero_stage": zero, "recompute_full": full} for zero in range(4) for full in (0, 1)
+        ]
+        if any(expressible(mode, target, "stage", fields=("offload",)) for mode in modes):
+            steps.append(BestExpressible(request, shares).best_s())
+    found = planned(request)
+    assert len(steps) > 1
+    assert (found.predicted.step_time_s if found else inf) == pytest.approx(min(steps), rel=1e-9)
 
 
 def test_the_recipe_of_the_target_is_the_default() -> None:

@@ -89,7 +89,9 @@ def test_ranks_that_do_not_wait_begin_steps_one_after_the_other(schedule):
     assert [run.synchronized for run in runs] == [False, True]
     runs[0] = replace(runs[0], recipe=runs[1].recipe)
     unsynchronized, synchronized = (cost.step_time_s for cost in costs_of(runs))
-    assert unsynchronized < synchronized
+    # Placed as a V, rank 0 begins and ends the step: it gains nothing.
+    assert unsynchronized <= synchronized
+    assert unsynchronized < synchronized or schedule == "zb-v"
 
 
 def test_runs_of_the_zero_bubble_authors_wait_for_sends_in_megatrons_schedules():

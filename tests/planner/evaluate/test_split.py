@@ -29,6 +29,19 @@ def test_the_ends_count_as_layers():
     assert chunk_sizes(46, looped_placement(16, 1)).reshape(-1).tolist() == [2, *[3] * 14, 2]
 
 
+def test_engines_that_fill_stages_leave_the_last_one_short():
+    """78 layers on 12 stages: 7 on all but the last; evenly where the ends make up for the rest, or a stage is left."""
+    assert chunk_sizes(78, looped_placement(12, 1), fills=True).reshape(-1).tolist() == [*[7] * 11, 1]
+    assert (
+        chunk_sizes(46, looped_placement(16, 1), fills=True).tolist()
+        == chunk_sizes(46, looped_placement(16, 1)).tolist()
+    )
+    assert (
+        chunk_sizes(13, looped_placement(12, 1), fills=True).tolist()
+        == chunk_sizes(13, looped_placement(12, 1)).tolist()
+    )
+
+
 def test_sizes_can_be_given():
     """One number a stage or a chunk, repeats allowed; anything else is refused."""
     assert read_sizes("9, 2*10, 9") == (9, 10, 10, 9)

@@ -41,6 +41,8 @@ JOBS: tuple[dict[str, Any], ...] = (
     {"model": "llama3-8b", "gpus": 8, "seq_len": "32k", "global_batch": 16, "overrides": ["model.max_seq_len=32768"]},
     {"model": "llama3-70b", "gpus": 64, "global_batch": 64, "overrides": ["workload.precision=fp8"]},
     {"model": "mixtral-8x7b", "gpus": 32, "seq_len": "16k", "global_batch": 32},
+    {"model": "llama3-8b", "gpus": 8, "global_batch": 16, "overrides": ["workload.optimizer=precision-aware"]},
+    {"model": "llama3-8b", "gpus": 8, "global_batch": 16, "overrides": ["workload.optimizer=adamw-8bit"]},
     {"model": "llama3.2-1b", "gpus": 7, "seq_len": "2k", "global_batch": 42},
 )
 

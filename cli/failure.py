@@ -9,9 +9,9 @@ import typer
 
 from cli.output import print_json
 from cost_models.specs.errors import SpecError
-from planner.errors import DocumentError, InfeasibleError, Interrupted, PlannerError
+from planner.errors import DocumentError, InexpressibleError, InfeasibleError, Interrupted, PlannerError
 
-DONE, INFEASIBLE, BAD_INPUT, LIMIT, INTERRUPTED = 0, 1, 2, 4, 130
+DONE, INFEASIBLE, BAD_INPUT, INEXPRESSIBLE, LIMIT, INTERRUPTED = 0, 1, 2, 3, 4, 130
 
 
 def answered(verb: Callable[[], int], as_json: bool) -> int:
@@ -32,13 +32,12 @@ def answered(verb: Callable[[], int], as_json: bool) -> int:
 def tell(error: PlannerError | SpecError, as_json: bool) -> int:
     """Prints a failure and returns its exit code."""
     kind, code = _kind_and_code(error)
-    if not isinstance(error, InfeasibleError):
-        return _print(kind, code, str(error), as_json, {})
-    from cli.remedies import as_data, as_text
+    message = str(error)
+    if isinstance(error, InfeasibleError) and error.remedies and not as_json:
+        from cli.remedies import as_text
 
-    details: dict[str, list[Any]] = {"messages": list(error.messages), "changes": as_data(error.remedies)}
-    message = str(error) if as_json or not error.remedies else f"{error}\n\n{as_text(error.remedies)}"
-    return _print(kind, code, message, as_json, details)
+        message = f"{error}\n\n{as_text(error.remedies)}"
+    return _print(kind, code, message, as_json, _details(error))
 
 
 def tell_usage(error: typer.TyperException, as_json: bool) -> int:
@@ -46,15 +45,32 @@ def tell_usage(error: typer.TyperException, as_json: bool) -> int:
     return _print("usage", BAD_INPUT, f"{error.format_message()}\nTry 'plan --help'.", as_json, {})
 
 
+def _details(error: PlannerError | SpecError) -> dict[str, Any]:
+    if isinstance(error, InfeasibleError):
+        from cli.remedies import as_data
+
+        return {"messages": list(error.messages), "changes": as_data(error.remedies)}
+    if isinstance(error, InexpressibleError):
+        refusals = [{"rule": each.id, "field": each.field, "message": each.message} for each in error.refusals]
+        return {
+            "launcher": error.launcher,
+            "fields": sorted({each.field for each in error.refusals}),
+            "refusals": refusals,
+        }
+    return {}
+
+
 def _kind_and_code(error: PlannerError | SpecError) -> tuple[str, int]:
     if isinstance(error, InfeasibleError):
         return "infeasible", INFEASIBLE
+    if isinstance(error, InexpressibleError):
+        return "inexpressible", INEXPRESSIBLE
     if isinstance(error, Interrupted):
         return "interrupted", INTERRUPTED
     return "document" if isinstance(error, DocumentError) else "input", BAD_INPUT
 
 
-def _print(kind: str, code: int, message: str, as_json: bool, details: dict[str, list[Any]]) -> int:
+def _print(kind: str, code: int, message: str, as_json: bool, details: dict[str, Any]) -> int:
     if as_json:
         print_json({"error": {"kind": kind, "message": message, "exit_code": code, **details}})
     else:

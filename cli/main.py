@@ -22,6 +22,7 @@ from cli.options import (
     Nodes,
     Optimizer,
     Output,
+    OutputFolder,
     Precision,
     Recipe,
     SeqLen,
@@ -38,7 +39,10 @@ app = typer.Typer(
 )
 
 
-@app.callback(epilog="Exit codes: 0 done, 1 the answer is no, 2 bad input, 4 a limit was reached, 130 interrupted.")
+@app.callback(
+    epilog="Exit codes: 0 done, 1 the answer is no, 2 bad input, 3 a launcher cannot express the plan, "
+    "4 a limit was reached, 130 interrupted."
+)
 def planning(
     context: typer.Context,
     model: Model = None,
@@ -262,6 +266,35 @@ def explain(
     from cli.explain import explain
 
     _answer(lambda: explain(file, stages=stage or [], why_not=why_not, as_json=json), json)
+
+
+@app.command()
+def export(
+    file: Annotated[str, typer.Argument(help="A plan document, - for standard input.", metavar="PLAN")],
+    to: Annotated[str, typer.Option("--to", help="The launcher: megatron, torchtitan, ...", metavar="NAME")],
+    output: OutputFolder = None,
+    nearest: Annotated[
+        bool, typer.Option("--nearest", help="Export the closest plan that the launcher can express; tell its cost.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Write a plan in the form of a launcher: its configuration, variables and command. Exit 3 where it has no form."""
+    from cli.export import export
+
+    _answer(lambda: export(file, to=to, output=output, take_nearest=nearest, as_json=json), json)
+
+
+@app.command()
+def port(
+    folder: Annotated[str, typer.Argument(help="A folder that `plan export` wrote.", metavar="DIR")],
+    to: Annotated[str, typer.Option("--to", help="The other launcher.", metavar="NAME")],
+    output: OutputFolder = None,
+    json: Json = False,
+) -> None:
+    """Turn an export to one launcher, with the changes made to it since, into one to another."""
+    from cli.export import port
+
+    _answer(lambda: port(folder, to=to, output=output, as_json=json), json)
 
 
 @app.command()

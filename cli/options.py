@@ -72,6 +72,16 @@ Output = Annotated[
     str | None,
     typer.Option("--output", "-o", help="Write the plan document.", metavar="FILE", rich_help_panel=OUTPUT),
 ]
+OutputFolder = Annotated[
+    str | None,
+    typer.Option(
+        "--output",
+        "-o",
+        help="Write all files into a folder, or the main one.",
+        metavar="DIR|FILE",
+        rich_help_panel=OUTPUT,
+    ),
+]
 WhyNot = Annotated[
     str | None,
     typer.Option(

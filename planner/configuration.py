@@ -24,6 +24,7 @@ from planner.options import FULL, MARGIN
 from planner.predict import CostModel
 from planner.request import PlanRequest
 from planner.restriction import pairs
+from planner.rules import FLEXIBLE
 from planner.space import (
     CONTEXT_TYPES,
     OFFLOADS,
@@ -194,7 +195,8 @@ class Configuration:
     def illegal(self) -> tuple[BrokenRule, ...]:
         """The rules that hold for every plan and that it breaks."""
         values = {**known_values(self.request), **self.layout, "held_layers": self.held_layers}
-        return tuple(BrokenRule(*each) for each in violations(self.request, values))
+        broken = violations(values, flexible=FLEXIBLE in self.request.schedules)
+        return tuple(BrokenRule(*each) for each in broken)
 
     @cached_property
     def inexpressible(self) -> tuple[BrokenRule, ...]:

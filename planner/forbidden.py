@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from cost_models import schedules
 from cost_models.schedules.errors import IllegalScheduleError
@@ -33,7 +34,7 @@ def broken_rules(request: PlanRequest, plan: Mapping[str, int]) -> tuple[BrokenR
     known = known_values(request)
     fewest: list[tuple[str, str]] | None = None
     for layout in _completions(request, plan):
-        broken = violations(request, {**known, **layout})
+        broken = violations({**known, **layout}, flexible=FLEXIBLE in request.schedules)
         broken += rules.refusals({**known, **layout}, request.target, "mesh", "layout")
         if fewest is None or len(broken) < len(fewest):
             fewest = broken
@@ -42,13 +43,13 @@ def broken_rules(request: PlanRequest, plan: Mapping[str, int]) -> tuple[BrokenR
     return tuple(BrokenRule(*each) for each in fewest or ())
 
 
-def violations(request: PlanRequest, values: Mapping[str, int], *ids: str) -> list[tuple[str, str]]:
+def violations(values: Mapping[str, Any], *ids: str, flexible: bool) -> list[tuple[str, str]]:
     """As `rules.violations`, and what the layout's schedule asks for where these rules have nothing to say.
 
-    Groups of as many micro-batches as ranks are a rule of interleaving where the request is not flexible.
+    Groups of as many micro-batches as ranks are a rule of interleaving that is not `flexible`.
     """
     broken = rules.violations(values, *ids)
-    if SCHEDULES[values["schedule"]] != "interleaved" or FLEXIBLE in request.schedules:
+    if SCHEDULES[values["schedule"]] != "interleaved" or flexible:
         broken = [(name, message) for name, message in broken if name != "interleaving-needs-whole-groups"]
     if any(name.startswith("interleaving-") for name, _ in broken):
         return broken

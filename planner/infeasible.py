@@ -97,7 +97,8 @@ def _smallest_pipeline(request: PlanRequest, schedule: str) -> tuple[str, list[s
         "num_microbatches": batch,
         "schedule": SCHEDULES.index(schedule),
     }
-    broken = [message for _, message in violations(request, {**smallest, **others}, *PIPELINE_RULES)]
+    flexible = rules.FLEXIBLE in request.schedules
+    broken = [message for _, message in violations({**smallest, **others}, *PIPELINE_RULES, flexible=flexible)]
     return ", ".join(f"{name} {value}" for name, value in smallest.items() if name in DEGREES), broken
 
 

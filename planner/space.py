@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from cost_models import schedules
 from cost_models.specs.cluster import ClusterSpec
 from planner import rules
-from planner.document import PlanDocument
+from planner.document import Configuration, PlanDocument
 from planner.pipelines import (
     BATCH_FIELDS,
     ONE_CHUNK,
@@ -137,7 +137,7 @@ def first_of_each(columns: Mapping[str, NDArray[Any]], names: Sequence[str], cou
     return np.sort(order[place < count])
 
 
-def known_values(job: PlanRequest | PlanDocument) -> dict[str, int]:
+def known_values(job: PlanRequest | PlanDocument | Configuration) -> dict[str, int]:
     """What the rules read of a job: facts of its model, its workload and its cluster."""
     model, moe = job.model, job.model.moe
     return {

@@ -1,8 +1,9 @@
 """The plan document: one versioned JSON document that the report, the launchers and the runtime read, and only it."""
 
+from planner.document.configuration import Configuration, virtual_stages
 from planner.document.files import check_writable, dumps, json_schema, loads, read, write, write_text
 from planner.document.parallelism import Parallelism
-from planner.document.plan import SCHEMA_VERSION, Digests, PlanDocument, virtual_stages
+from planner.document.plan import SCHEMA_VERSION, Digests, PlanDocument
 from planner.document.prediction import (
     Alternative,
     Certificate,
@@ -23,6 +24,7 @@ from planner.document.stage import (
     Recompute,
     RecomputeModule,
     Stage,
+    StageChoice,
     StagePrediction,
     recompute_summary,
     zero_summary,
@@ -35,6 +37,7 @@ __all__ = [
     "Alternative",
     "Certificate",
     "Chunk",
+    "Configuration",
     "Digests",
     "DocumentError",
     "HeterogeneousPlan",
@@ -50,6 +53,7 @@ __all__ = [
     "Recompute",
     "RecomputeModule",
     "Stage",
+    "StageChoice",
     "StagePrediction",
     "Verdict",
     "check_writable",

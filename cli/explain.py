@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from cli.output import console, print_json, print_rendered
 from cli.progress import live_line
-from cli.show import document_in, print_document
+from cli.show import document_in
 from planner.document import PlanDocument, dumps
 from planner.request import PlanRequest
 
@@ -44,13 +44,13 @@ def check_why_not(text: str) -> None:
     parsed(text)
 
 
-def print_with_answer(document: PlanDocument, why_not: str, request: PlanRequest, *, as_json: bool) -> None:
-    """Prints a plan that was just found and the answer to why-not; as JSON both in one object."""
-    if as_json:
-        answer = _answered(document, why_not, request)
-        print_json({"plan": json.loads(dumps(document)), "why_not": _as_data(answer)})
-        return
-    print_document(document, as_json=False)
+def answer_data(document: PlanDocument, why_not: str | None, request: PlanRequest) -> dict[str, Any]:
+    """The answer to why-not of a plan that was just found, as plain data; nothing where that was not asked."""
+    return {} if why_not is None else {"why_not": _as_data(_answered(document, why_not, request))}
+
+
+def print_answer(document: PlanDocument, why_not: str, request: PlanRequest) -> None:
+    """Prints the answer to why-not of a plan that was just found."""
     _print_answer(_answered(document, why_not, request), as_json=False)
 
 

@@ -2,11 +2,34 @@
 
 import sys
 from collections.abc import Callable
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
-MODEL, HARDWARE, BATCH, SEARCH, OUTPUT = "Model", "Hardware", "Step", "Search", "Output"
+from cli.options import (
+    OUTPUT,
+    QUESTIONS,
+    SEARCH,
+    Cluster,
+    GlobalBatch,
+    GlobalBatchTokens,
+    Gpu,
+    Gpus,
+    GpusPerNode,
+    Json,
+    Mem,
+    Model,
+    Nodes,
+    Optimizer,
+    Output,
+    OutputFolder,
+    Precision,
+    Recipe,
+    SeqLen,
+    Set,
+    Target,
+    WhyNot,
+)
 
 app = typer.Typer(
     name="plan",
@@ -15,79 +38,42 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, also on failure.", rich_help_panel=OUTPUT)]
 
 Timeout = Annotated[float, typer.Option(help="Longest wait of a rank for the others.", min=1, metavar="SECONDS")]
 
-WhyNot = Annotated[
-    str | None,
-    typer.Option(
-        help="Tell why the plan does not have these values: tp=8,pp=2.", metavar="KEY=VALUE,...", rich_help_panel=OUTPUT
-    ),
-]
-
 
 @app.callback(
-    epilog="Exit codes: 0 done, 1 nothing fits, 2 bad input, 3 cannot be run, 4 a limit was reached, 130 interrupted."
+    epilog="Exit codes: 0 done, 1 the answer is no, 2 bad input, 3 a launcher or the runtime cannot run the plan, "
+    "4 a limit was reached, 130 interrupted."
 )
 def planning(
     context: typer.Context,
-    model: Annotated[
-        str | None,
-        typer.Option(
-            help="Model: a catalog name, a TOML file, a Hugging Face config.json or its folder.",
-            metavar="NAME",
-            rich_help_panel=MODEL,
-        ),
-    ] = None,
-    recipe: Annotated[
-        str | None,
-        typer.Option(help="Framework whose bytes and overlap hold.", metavar="NAME", rich_help_panel=MODEL),
-    ] = None,
-    gpus: Annotated[
-        str | None, typer.Option(help="GPUs of the whole job.", metavar="N", rich_help_panel=HARDWARE)
-    ] = None,
-    mem: Annotated[
-        str | None,
-        typer.Option(
-            help="Memory of one GPU: 80GB is a card's label, 80GiB is literal.",
-            metavar="SIZE",
-            rich_help_panel=HARDWARE,
-        ),
-    ] = None,
-    gpu: Annotated[
-        str | None, typer.Option(help="GPU: a catalog name or a TOML file.", metavar="NAME", rich_help_panel=HARDWARE)
-    ] = None,
-    cluster: Annotated[
-        str | None, typer.Option(help="Cluster: a preset or a TOML file.", metavar="NAME", rich_help_panel=HARDWARE)
-    ] = None,
-    nodes: Annotated[
-        str | None, typer.Option(help="Full nodes, instead of --gpus.", metavar="N", rich_help_panel=HARDWARE)
-    ] = None,
-    gpus_per_node: Annotated[
-        str | None, typer.Option(help="GPUs that share a host.", metavar="N", rich_help_panel=HARDWARE)
-    ] = None,
-    seq_len: Annotated[
-        str | None, typer.Option(help="Tokens of a sequence: 8192, 8k.", metavar="TOKENS", rich_help_panel=BATCH)
-    ] = None,
-    global_batch: Annotated[
-        str | None, typer.Option(help="Sequences of a step.", metavar="N", rich_help_panel=BATCH)
-    ] = None,
-    global_batch_tokens: Annotated[
-        str | None, typer.Option(help="Tokens of a step: 4M.", metavar="TOKENS", rich_help_panel=BATCH)
-    ] = None,
-    target: Annotated[
-        str,
-        typer.Option(
-            help="Search only what this launcher can express; any: some launcher, runtime: ours.",
-            metavar="NAME",
-            rich_help_panel=SEARCH,
-        ),
-    ] = "any",
+    model: Model = None,
+    recipe: Recipe = None,
+    precision: Precision = None,
+    optimizer: Optimizer = None,
+    gpus: Gpus = None,
+    mem: Mem = None,
+    gpu: Gpu = None,
+    cluster: Cluster = None,
+    nodes: Nodes = None,
+    gpus_per_node: GpusPerNode = None,
+    seq_len: SeqLen = None,
+    global_batch: GlobalBatch = None,
+    global_batch_tokens: GlobalBatchTokens = None,
+    target: Target = "any",
     schedule: Annotated[
         str | None,
         typer.Option(
             help="Search these pipeline schedules alone: zb-v, or 1f1b,v-half.", metavar="NAMES", rich_help_panel=SEARCH
+        ),
+    ] = None,
+    search: Annotated[
+        str | None,
+        typer.Option(
+            help="Search these, too: precision, optimizer, loss (of the recipe), offload, groups, meshes.",
+            metavar="NAMES",
+            rich_help_panel=SEARCH,
         ),
     ] = None,
     gap: Annotated[
@@ -99,29 +85,48 @@ def planning(
         typer.Option(help="Stop after this long, best so far.", metavar="SECONDS", rich_help_panel=SEARCH),
     ] = None,
     top_k: Annotated[int, typer.Option(help="Plans to tell.", metavar="N", rich_help_panel=SEARCH)] = 5,
-    set_: Annotated[
-        list[str] | None,
+    jobs: Annotated[
+        int | None,
         typer.Option(
-            "--set",
-            help="Change a field of a spec: model.layers=4, recipe.flash_attention=false.",
-            metavar="KEY=VALUE",
-            rich_help_panel=MODEL,
+            help="Processes of a large search; without it one a core, at most 4.",
+            metavar="N",
+            rich_help_panel=SEARCH,
+            min=1,
+            max=256,
         ),
     ] = None,
+    set_: Set = None,
     why_not: WhyNot = None,
     advise: Annotated[
         bool,
         typer.Option(
             "--advise",
-            help="Search the best plan of every launcher, too: several times the time.",
+            help="Price single changes and search every launcher's best plan, too: several times the time.",
             rich_help_panel=SEARCH,
         ),
     ] = False,
-    json: Json = False,
-    output: Annotated[
+    min_gpus: Annotated[
+        bool,
+        typer.Option("--min-gpus", help="Find the fewest GPUs that fit, up to --gpus.", rich_help_panel=QUESTIONS),
+    ] = False,
+    max_seq_len: Annotated[
+        bool,
+        typer.Option("--max-seq-len", help="Find the longest sequence that fits.", rich_help_panel=QUESTIONS),
+    ] = False,
+    max_global_batch: Annotated[
+        bool,
+        typer.Option("--max-global-batch", help="Find the largest batch that fits.", rich_help_panel=QUESTIONS),
+    ] = False,
+    largest_model: Annotated[
         str | None,
-        typer.Option("--output", "-o", help="Write the plan document.", metavar="FILE", rich_help_panel=OUTPUT),
+        typer.Option(
+            help="Find the largest model that fits, of those whose names begin so.",
+            metavar="FAMILY",
+            rich_help_panel=QUESTIONS,
+        ),
     ] = None,
+    json: Json = False,
+    output: Output = None,
     stats: Annotated[
         str | None,
         typer.Option(help="Write wall times and machine facts.", metavar="FILE", rich_help_panel=OUTPUT),
@@ -155,12 +160,20 @@ def planning(
         "recipe": recipe,
         "target": target,
         "schedule": schedule,
+        "precision": precision,
+        "optimizer": optimizer,
+        "search": search,
         "gap": gap,
         "time_limit_s": time_limit,
         "top_k": top_k,
         "overrides": set_ or (),
     }
-    _answer(lambda: plan(flags, as_json=json, output=output, stats=stats, why_not=why_not, advise=advise), json)
+    questions = {
+        **{"min_gpus": min_gpus, "max_seq_len": max_seq_len},
+        **{"max_global_batch": max_global_batch, "largest_model": largest_model},
+    }
+    more: dict[str, Any] = {"stats": stats, "why_not": why_not, "advise": advise, "questions": questions, "jobs": jobs}
+    _answer(lambda: plan(flags, as_json=json, output=output, **more), json)
 
 
 @app.command()
@@ -172,6 +185,45 @@ def show(
     from cli.show import show
 
     _answer(lambda: show(file, as_json=json), json)
+
+
+@app.command()
+def check(
+    configuration: Annotated[
+        str,
+        typer.Argument(
+            help="A plan document (- for standard input), or pairs: tp=4,pp=2,micro_batch_size=1,recompute=full.",
+            metavar="PLAN|KEY=VALUE,...",
+        ),
+    ],
+    model: Model = None,
+    recipe: Recipe = None,
+    precision: Precision = None,
+    optimizer: Optimizer = None,
+    gpus: Gpus = None,
+    mem: Mem = None,
+    gpu: Gpu = None,
+    cluster: Cluster = None,
+    nodes: Nodes = None,
+    gpus_per_node: GpusPerNode = None,
+    seq_len: SeqLen = None,
+    global_batch: GlobalBatch = None,
+    global_batch_tokens: GlobalBatchTokens = None,
+    target: Target = "any",
+    set_: Set = None,
+    json: Json = False,
+    output: Output = None,
+) -> None:
+    """Tell what is wrong with a configuration: rules broken, memory that lacks, and the cheapest changes that fit."""
+    from cli.check import check
+
+    flags = {
+        **{"model": model, "gpus": gpus, "mem": mem, "gpu": gpu, "cluster": cluster, "nodes": nodes},
+        **{"gpus_per_node": gpus_per_node, "seq_len": seq_len, "global_batch": global_batch, "recipe": recipe},
+        **{"precision": precision, "optimizer": optimizer},
+        **{"global_batch_tokens": global_batch_tokens, "target": target, "overrides": set_ or ()},
+    }
+    _answer(lambda: check(configuration, flags, as_json=json, output=output), json)
 
 
 @app.command()
@@ -217,6 +269,35 @@ def explain(
     from cli.explain import explain
 
     _answer(lambda: explain(file, stages=stage or [], why_not=why_not, as_json=json), json)
+
+
+@app.command()
+def export(
+    file: Annotated[str, typer.Argument(help="A plan document, - for standard input.", metavar="PLAN")],
+    to: Annotated[str, typer.Option("--to", help="The launcher: megatron, torchtitan, ...", metavar="NAME")],
+    output: OutputFolder = None,
+    nearest: Annotated[
+        bool, typer.Option("--nearest", help="Export the closest plan that the launcher can express; tell its cost.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Write a plan in the form of a launcher: its configuration, variables and command. Exit 3 where it has no form."""
+    from cli.export import export
+
+    _answer(lambda: export(file, to=to, output=output, take_nearest=nearest, as_json=json), json)
+
+
+@app.command()
+def port(
+    folder: Annotated[str, typer.Argument(help="A folder that `plan export` wrote.", metavar="DIR")],
+    to: Annotated[str, typer.Option("--to", help="The other launcher.", metavar="NAME")],
+    output: OutputFolder = None,
+    json: Json = False,
+) -> None:
+    """Turn an export to one launcher, with the changes made to it since, into one to another."""
+    from cli.export import port
+
+    _answer(lambda: port(folder, to=to, output=output, as_json=json), json)
 
 
 @app.command()

@@ -19,9 +19,14 @@ def console() -> Console:
 
 def print_rendered(renderable: RenderableType, to: Console) -> None:
     """Prints a renderable without the blanks that tables leave at the ends of lines."""
-    with to.capture() as captured:
-        to.print(renderable)
-    print_text("".join(line.rstrip() + "\n" for line in captured.get().splitlines()))
+    print_text(rendered(renderable, to))
+
+
+def rendered(renderable: RenderableType, by: Console) -> str:
+    """The text that a console makes of a renderable, without the blanks that tables leave at the ends of lines."""
+    with by.capture() as captured:
+        by.print(renderable)
+    return "".join(line.rstrip() + "\n" for line in captured.get().splitlines())
 
 
 def print_json(value: Any) -> None:

@@ -1,17 +1,27 @@
 """`plan` without a verb: searches and prints the plan."""
 
+import json
+import os
 import sys
 import time
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
-from cli.explain import check_why_not, print_with_answer
+from cli.explain import answer_data, check_why_not, print_answer
 from cli.failure import DONE, INTERRUPTED, LIMIT
+from cli.output import print_json, print_text
 from cli.progress import live_line
 from cli.show import print_document
 from cli.stats import statistics
-from planner.document import PlanDocument, check_writable, write, write_text
-from planner.errors import Interrupted, LimitReached, RequestError
-from planner.request import PlanRequest, build_request
+from planner.document import PlanDocument, check_writable, dumps, write, write_text
+from planner.errors import InfeasibleError, Interrupted, LimitReached, RequestError
+from planner.request import PlanRequest
+
+# Processes of a search beyond which one waits for another: about half of its work is done one thing after the other.
+MOST_JOBS = 4
+
+if TYPE_CHECKING:
+    from planner.remedies import Remedy
 
 
 def plan(
@@ -22,54 +32,114 @@ def plan(
     stats: str | None,
     why_not: str | None = None,
     advise: bool = False,
+    jobs: int | None = None,
+    questions: dict[str, Any] | None = None,
 ) -> int:
-    """Plans what the flags ask for and prints it, with `advise` also what each launcher could; the exit code.
+    """Plans what the flags ask for and prints it, or answers one of the inverse questions; the exit code.
+
+    With `advise` also what each launcher could, and what single changes would bring.
 
     Raises PlannerError or SpecError. A search that was stopped early prints its best so far and warns on stderr.
     """
+    from planner.mixed import requests_of
+
+    if questions is not None:
+        from cli.capacity import ask, asked
+
+        if asked(questions):
+            return ask(questions, flags, as_json=as_json, output=output)
     if not flags["model"]:
         message = "the model is missing: give --model NAME; `plan models` lists them"
         raise RequestError(message)
     for path in filter(None, (output, stats)):
         check_writable(path)
-    request = build_request(**flags)
+    requests = requests_of(flags)
     if why_not is not None:
         check_why_not(why_not)
     started_s = time.perf_counter()
-    document, code = _searched(request)
+    document, code = _searched_or_helped(requests, jobs or min(_cores(), MOST_JOBS))
+    request = next((each for each in requests if each.cluster == document.cluster), requests[0])
+    request = request.replaced(workload=document.workload, recipe=document.recipe)  # those of the best variant
     wall_time_s = time.perf_counter() - started_s
+    changes = None
     if advise and code == DONE:
-        document, code = _advised(document, request)
+        document, changes, code = _advised(document, request)
     if output is not None:
         write(document, output)
     if stats is not None:
         write_text(statistics(document, wall_time_s), stats)
-    if why_not is None:
-        print_document(document, as_json=as_json)
-    else:
-        print_with_answer(document, why_not, request, as_json=as_json)
+    if as_json and (changes is not None or why_not is not None):
+        print_json(_with_changes(document, changes) | answer_data(document, why_not, request))
+        return code
+    print_document(document, as_json=as_json)
+    _print_changes(document, changes)
+    if why_not is not None:
+        print_answer(document, why_not, request)
     return code
 
 
-def _advised(document: PlanDocument, request: PlanRequest) -> tuple[PlanDocument, int]:
-    """The plan with the best step of every launcher, and the exit code; as it was where this was interrupted."""
+Changes = dict[str, "tuple[Remedy, ...]"]
+HEADINGS = {"changes": "What would make it faster or cheaper", "relief": "What would leave more memory free"}
+
+
+def _with_changes(document: PlanDocument, changes: Changes | None) -> dict[str, Any]:
+    from cli.remedies import as_data
+
+    return {"plan": json.loads(dumps(document))} | {name: as_data(found) for name, found in (changes or {}).items()}
+
+
+def _print_changes(document: PlanDocument, changes: Changes | None) -> None:
+    from cli.remedies import as_text
+
+    for name, found in (changes or {}).items():
+        if found:
+            print_text(f"\n{as_text(found, document.predicted.step_time_s, HEADINGS[name])}")
+
+
+def _advised(document: PlanDocument, request: PlanRequest) -> tuple[PlanDocument, Changes | None, int]:
+    """The plan with the best step of every launcher, changes, and the exit code; the plan alone where interrupted."""
     from planner.advice import advised
+    from planner.remedies import of_plan, relief
 
     try:
         with live_line() as progress:
-            return advised(document, request, progress), DONE
+            told = advised(document, request, progress)
+            changes = {"changes": of_plan(document, request, progress), "relief": relief(document, request)}
+            return told, changes, DONE
     except Interrupted as stop:
-        print(f"plan: {stop}; the best plans of other launchers are left out", file=sys.stderr)
-        return document, INTERRUPTED
+        print(f"plan: {stop}; the best plans of other launchers and changes are left out", file=sys.stderr)
+        return document, None, INTERRUPTED
 
 
-def _searched(request: PlanRequest) -> tuple[PlanDocument, int]:
+def _searched_or_helped(requests: Sequence[PlanRequest], jobs: int) -> tuple[PlanDocument, int]:
+    """As `_searched`; where nothing fits, the error tells what would help, of a cluster of one kind of GPUs."""
+    try:
+        return _searched(requests, jobs)
+    except InfeasibleError as error:
+        if len(requests) > 1:
+            raise
+        from planner.remedies import of_infeasible
+
+        try:
+            with live_line() as progress:
+                remedies = of_infeasible(requests[0], progress)
+        except Interrupted:
+            raise error from None
+        raise InfeasibleError(*error.messages, remedies=remedies) from None
+
+
+def _cores() -> int:
+    """Cores that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _searched(requests: Sequence[PlanRequest], jobs: int) -> tuple[PlanDocument, int]:
     """The best plan found, and the exit code that says how the search ended."""
-    from planner.search import plan as searched
+    from planner.mixed import plan_groups
 
     try:
         with live_line() as progress:
-            return searched(request, progress), DONE
+            return plan_groups(requests, progress, jobs=jobs), DONE
     except LimitReached as limit:
         print(f"plan: {limit}; this is the best plan so far", file=sys.stderr)
         return limit.document, LIMIT

@@ -248,7 +248,8 @@ def _attention_sizes(model: ModelSpec, window: int) -> tuple[Expr, ...]:
 
 def _core_attention(model: ModelSpec, recipe: FrameworkRecipe, window: int) -> Block:
     # The attention's backward reads its output in bf16, the projection's weight gradient as an operand.
-    output = Tensor("attention output", (ACTIVATION_BYTES + sym.quantised) * tokens * _value_width(model))
+    kept = ACTIVATION_BYTES + sym.quantised * int(recipe.keeps_cast_operands)
+    output = Tensor("attention output", kept * tokens * _value_width(model))
     if not recipe.flash_attention:
         core = _unfused_attention(model, recipe, output)
         return core, _ring(model, core)

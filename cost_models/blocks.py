@@ -27,7 +27,6 @@ from cost_models.specs.recipe import FrameworkRecipe
 __all__ = [
     "ACTIVATION_BYTES",
     "MASK_BYTES",
-    "OPERAND_BYTES",
     "ZERO",
     "Block",
     "Operator",
@@ -38,6 +37,7 @@ __all__ = [
     "linear",
     "norm",
     "norm_vectors",
+    "operand_bytes",
     "residual",
     "residual_bytes",
     "sequence_shard",
@@ -49,8 +49,6 @@ Communication = Literal["tensor_parallel", "context_parallel", "expert_parallel"
 
 ACTIVATION_BYTES = 2  # bf16
 MASK_BYTES = 1
-# Of an element that is kept as the operand of a product.
-OPERAND_BYTES = ACTIVATION_BYTES - sym.quantised
 # Moved by casting an element of an operand, bytes: bf16 is read, written are rows and columns in fp8.
 CAST_BYTES = 4
 # An RMS norm as separate kernels, forward and backward, in passes of two bytes an element: cast to fp32 (3), square
@@ -104,7 +102,9 @@ def norm(name: str, model: ModelSpec, recipe: FrameworkRecipe, input_name: str) 
     An RMS norm that is not fused (a layer norm always is) works on an fp32 copy, kept with what the weight multiplies.
     """
     local_bytes = residual_bytes / sequence_shard
-    output_bytes = OPERAND_BYTES * tokens * sym.hidden / sequence_shard  # kept as the next product's operand
+    output_bytes = operand_bytes(recipe) * tokens * sym.hidden  # kept as the next product's operand
+    if not recipe.keeps_gathered_operands:
+        output_bytes /= sequence_shard
     eager = model.norm == "rmsnorm" and not recipe.fused_norm
     forward, backward = EAGER_NORM_PASSES if eager else (2, 3)
     kept = (Tensor(f"{name} copies", 2 * local_bytes, ("norm",)),) if eager else ()
@@ -117,6 +117,11 @@ def norm(name: str, model: ModelSpec, recipe: FrameworkRecipe, input_name: str) 
         modules=("norm",),
         kernels=EAGER_NORM_KERNELS if eager else 1,
     )
+
+
+def operand_bytes(recipe: FrameworkRecipe) -> Expr:
+    """Bytes of an element that is kept as the operand of a product and for nothing else."""
+    return ACTIVATION_BYTES - sym.quantised * int(recipe.keeps_cast_operands)
 
 
 def cast_s(elements: Expr) -> Expr:

@@ -1,7 +1,8 @@
 """Seconds of collectives and pipeline hops on a cluster's tiers.
 
 A group is (ranks, stride between neighbours). Rings run through all tiers at once, so the slowest tier sets the
-bandwidth part; latencies add up. See docs/cost_model.md for the derivation and its sources.
+bandwidth part; latencies add up; where GPUs are joined without switches a group has the links between its members. See
+docs/cost_model.md for the derivation and its sources.
 """
 
 from collections.abc import Callable
@@ -185,7 +186,7 @@ def _exchange(
         reached = domains * (1.0 - (1.0 - 1.0 / domains) ** together)
         share = np.where(inside > 1, np.minimum(1.0, reached / together), 1.0) if np.all(np.isfinite(together)) else 1.0
         leaving = np.where(members > inside, (1.0 - inside / ranks) * share, 0.0)
-        transfer = np.maximum(transfer, leaving / _bandwidth(tier, profile))
+        transfer = np.maximum(transfer, leaving / _bandwidth(tier, profile, members - inside))
         latency = latency + np.where(members > inside, tier.latency_s, 0.0)
         inside = members
     seconds = np.multiply(held_bytes, transfer) + latency + profile.collective_base_latency_s
@@ -202,7 +203,7 @@ def _ring(
     for index, (tier, members) in enumerate(zip(cluster.tiers, members_by_tier(cluster, ranks, stride), strict=True)):
         # What `inside` members lack of the tensor comes in over their own links of this tier, spread over all.
         arriving = np.where(members > inside, (1.0 - inside / np.asarray(ranks)) / inside, 0.0)
-        seconds_per_byte = np.maximum(seconds_per_byte, arriving / _bandwidth(tier, profile))
+        seconds_per_byte = np.maximum(seconds_per_byte, arriving / _bandwidth(tier, profile, members - inside))
         domains = np.ceil(members / inside)
         # Inside the first tier a ring pays every step; across domains trees and recursive doubling pay log2.
         steps = domains - 1.0 if index == 0 else np.ceil(np.log2(domains))
@@ -227,10 +228,18 @@ def hop_seconds(
     # From the outside in: the innermost that holds both has the last word.
     for tier, segment in reversed(list(zip(cluster.tiers, _segments(cluster), strict=True))):
         both = (first // segment == last // segment) | (tier is cluster.tiers[-1])
-        seconds[both] = tier.latency_s + boundary_bytes / _bandwidth(tier, profile)
+        seconds[both] = tier.latency_s + boundary_bytes / _bandwidth(tier, profile, 1)
     return seconds
 
 
-def _bandwidth(tier: NetworkTier, profile: HardwareProfile) -> float:
-    """Bytes/s that a GPU reaches in one direction on a tier."""
-    return tier.bandwidth_bytes_per_s * profile.link_fraction[tier.kind]
+def _bandwidth(tier: NetworkTier, profile: HardwareProfile, peers: ArrayLike) -> float | Array:
+    """Bytes/s that a GPU reaches in one direction on a tier, to so many others of its domain.
+
+    Switches lend any two GPUs all their links; in a mesh two GPUs have those between them alone.
+    """
+    reached = tier.bandwidth_bytes_per_s * profile.link_fraction[tier.links]
+    if tier.kind != "mesh":
+        return reached
+    assert tier.domain_gpus is not None  # NetworkTier sees to it
+    others = tier.domain_gpus - 1
+    return np.asarray(reached * np.clip(peers, 1, others) / others)

@@ -9,7 +9,7 @@ backward. Offloaded optimizer states stay on the host, whose processors step the
 from typing import Any
 
 from cost_models import symbols as sym
-from cost_models.blocks import ZERO
+from cost_models.blocks import ACTIVATION_BYTES, ZERO
 from cost_models.layers import chain
 from cost_models.memory import (
     embedding_is_here,
@@ -34,10 +34,11 @@ from cost_models.operators import (
 from cost_models.specs.model import ModelSpec
 from cost_models.specs.recipe import FrameworkRecipe
 
-__all__ = ["backward_s", "exchange_costs", "first_s", "forward_s", "global_s", "last_s"]
+__all__ = ["accumulation_s", "backward_s", "exchange_costs", "first_s", "forward_s", "global_s", "last_s"]
 
 Expr = Any
 
+FP32_BYTES = 4
 GRADIENT_NORM_BYTES = 4  # one fp32 scalar is reduced over all ranks
 
 
@@ -45,7 +46,8 @@ def exchange_costs(model: ModelSpec, recipe: FrameworkRecipe) -> dict[str, Expr]
     """Parameters of each unit on one rank, and the seconds of gathering them and of reducing their gradients.
 
     `*_reduce_s` is the sharded form (reduce-scatter in the shard group, all-reduce over replicas), `*_all_reduce_s`
-    the unsharded one. `tied_reduce_s` adds the two copies of a tied embedding's gradient.
+    the unsharded one. `*_accumulation_s` adds up what products leave apart, `tied_reduce_s` the two copies of a tied
+    embedding's gradient.
     """
     costs: dict[str, Expr] = {}
     for name, unit in chain(model, recipe).units().items():
@@ -61,6 +63,9 @@ def exchange_costs(model: ModelSpec, recipe: FrameworkRecipe) -> dict[str, Expr]
             whole += all_reduce_s(of_experts, sym.expert_shard, sym.expert_stride)
             gathered += all_gather_s(expert_weights, sym.expert_shard, sym.expert_stride)
         costs |= {f"{name}_parameters": dense, f"{name}_expert_parameters": expert}
+        # The product's gradient is read, the sum, fp32 at most, is read and written.
+        added = (ACTIVATION_BYTES + 2 * min(recipe.gradient_bytes, FP32_BYTES)) * (dense + expert)
+        costs |= {} if recipe.fused_gradient_accumulation else {f"{name}_accumulation_s": elementwise_s(added)}
         costs |= {f"{name}_reduce_s": sharded, f"{name}_all_reduce_s": whole, f"{name}_gather_s": gathered}
     costs["shared_parameters"] = shared_parameters(model)
     costs["gradient_norm_reduce_s"] = all_reduce_s(GRADIENT_NORM_BYTES, sym.world, 1)
@@ -154,6 +159,18 @@ def last_s(model: ModelSpec, recipe: FrameworkRecipe, *, sliced: bool = False) -
     hidden += (1 - sym.has_embedding) * (scattered["layer"] - _beside(overlaps, layer_s, scattered["layer"]))
     at_once = _reduced_at_once(recipe)
     return (1 - at_once) * once + at_once * hidden
+
+
+def accumulation_s(recipe: FrameworkRecipe) -> Expr:
+    """What adding up the gradients of micro-batches adds to the weight gradients of one, where products do not do it.
+
+    A kernel of its own reads what the product wrote, and reads and writes the sum. Gradients that every micro-batch
+    reduces are not added up before.
+    """
+    if recipe.fused_gradient_accumulation:
+        return ZERO
+    added = sum(count * sym.PARTS[f"{unit}_accumulation_s"] for unit, count in sym.HELD.items())
+    return (1 - _reduced_at_once(recipe)) * added
 
 
 def _reduced_at_once(recipe: FrameworkRecipe) -> Expr:

@@ -42,7 +42,7 @@ def bind(
 ) -> dict[str, Body]:
     """Numpy bodies, by operator name, of every compute operator on this device in a job of `nodes`; seconds."""
     sustained = profile.sustained_on(nodes) * recipe.tuned_rate
-    launch_s = 0.0 if recipe.cuda_graphs else profile.host_launch_s
+    launch_s = 0.0 if recipe.cuda_graphs else profile.host_launch_s * recipe.launch_factor
     return {
         **_gemm(gpu, profile, recipe, dtype, sustained),
         **_attention(gpu, profile, recipe, sustained),
@@ -78,7 +78,8 @@ def _gemm(
     rate = gpu.peak_flops[dtype] * constants.peak_fraction * sustained
     bandwidth = gpu.memory_bandwidth_bytes_per_s * constants.bandwidth_fraction
     operand = OPERAND_BYTES[dtype]
-    accumulator = 2 * recipe.gradient_bytes  # the weight gradient is read, added to and written
+    # The sum of weight gradients is read and written; where it is kept apart (exchange.py) a plain product is.
+    accumulator = 2 * recipe.gradient_bytes if recipe.fused_gradient_accumulation else OUTPUT_BYTES
     shape = {layout: _gemm_shape(profile, dtype, layout) for layout in GEMM_LAYOUTS}
     of_group = {layout: _group_shape(profile, layout) for layout in GEMM_LAYOUTS}
 

@@ -1,7 +1,7 @@
 """Sympy expressions -> one vectorised numpy function. The only user of sympy's cse and printers."""
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import sympy
@@ -10,7 +10,7 @@ from sympy.printing.pycode import PythonCodePrinter
 
 from cost_models.lowered import Lowered, LoweringError, compiled, namespace
 
-__all__ = ["Lowered", "LoweringError", "lower"]
+__all__ = ["Lowered", "LoweringError", "lower", "parted"]
 
 
 class _NumpyPrinter(PythonCodePrinter):  # type: ignore[misc]
@@ -39,6 +39,38 @@ def lower(outputs: Mapping[str, Any], functions: Mapping[str, Callable[..., Any]
     source = "\n".join([f"def _lowered({', '.join(inputs)}):", *lines, f"    return ({results},)"])
     operations = sum(int(value.count_ops()) for value in itertools.chain((v for _, v in shared), reduced))
     return Lowered(inputs, tuple(outputs), operations, source, compiled(source, bodies))
+
+
+def parted(outputs: Mapping[str, Any], late: Collection[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The outputs in two steps: what they need of all symbols that are not `late`, by name, and what is then left.
+
+    The first step is made of the constant and of the factors of each late term; the second reads them by their names.
+
+    >>> a, b, c = sympy.symbols("a b c")
+    >>> parted({"y": a * (b + c) + b * c}, ["c"])
+    ({'_early0': a*b, '_early1': a + b}, {'y': _early0 + _early1*c})
+    """
+    found: dict[Any, Any] = {}
+
+    def early(expression: Any) -> Any:
+        return expression if expression.is_Number else found.setdefault(expression, sympy.Symbol(f"_early{len(found)}"))
+
+    def is_late(expression: Any) -> bool:
+        return any(symbol.name in late for symbol in expression.free_symbols)
+
+    def rest(expression: Any) -> Any:
+        if not is_late(expression):
+            return early(expression)
+        if not (expression.is_Add or expression.is_Mul):
+            return expression if expression.is_Symbol else expression.func(*map(rest, expression.args))
+        factors: dict[Any, list[Any]] = {}
+        for term in sympy.Add.make_args(sympy.expand_mul(expression)):
+            apart = sympy.sift(sympy.Mul.make_args(term), is_late)
+            factors.setdefault(tuple(apart[True]), []).append(sympy.Mul(*apart[False]))
+        return sympy.Add(*(sympy.Mul(early(sympy.Add(*factor)), *map(rest, part)) for part, factor in factors.items()))
+
+    left = {name: rest(sympy.sympify(expression)) for name, expression in outputs.items()}
+    return {symbol.name: expression for expression, symbol in found.items()}, left
 
 
 def _check(expressions: Iterable[Any], functions: Mapping[str, Callable[..., Any]]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Lowered", "LoweringError", "compiled", "namespace", "rebound"]
+__all__ = ["Lowered", "LoweringError", "Parted", "compiled", "namespace", "rebound"]
 
 Columns = Mapping[str, Any]
 
@@ -42,6 +42,27 @@ class Lowered:
             msg = f"columns {missing} are missing; the expression reads {list(self.inputs)}"
             raise LoweringError(msg)
         return dict(zip(self.outputs, self.function(*(columns[name] for name in self.inputs)), strict=True))
+
+
+@dataclass(frozen=True)
+class Parted:
+    """An expression in two steps, for rows that share most of their columns.
+
+    `early` computes, once for each distinct row of the columns that it reads, what `late` reads beside columns that
+    change from row to row.
+    """
+
+    early: Lowered
+    late: Lowered
+
+    @property
+    def operations(self) -> int:
+        """Size of the expressions of both steps."""
+        return self.early.operations + self.late.operations
+
+    def rebound(self, functions: Mapping[str, Callable[..., Any]]) -> "Parted":
+        """The same expressions with their operators bound to other functions."""
+        return Parted(rebound(self.early, functions), rebound(self.late, functions))
 
 
 def rebound(lowered: Lowered, functions: Mapping[str, Callable[..., Any]]) -> Lowered:

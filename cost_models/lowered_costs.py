@@ -6,15 +6,15 @@ differ in sizes alone, and the same model on other hardware, share one.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 from cost_models.expression_store import kept, unbound
-from cost_models.lowered import Lowered
+from cost_models.lowered import Lowered, Parted
 from cost_models.specs.model import ModelSpec
 from cost_models.specs.recipe import FrameworkRecipe
 
-__all__ = ["lowered_exchange", "lowered_micro_batch", "lowered_pipeline_exchange", "lowered_stage", "structure"]
+__all__ = ["LATE", "lowered_exchange", "lowered_micro_batch", "lowered_pipeline_exchange", "lowered_stage", "structure"]
 
 # Sizes that stand in the expressions as symbols, and what is only told.
 _SIZES: Any = {
@@ -33,6 +33,17 @@ _SIZES: Any = {
     "mla": {"query_rank", "kv_rank", "nope_head_dim", "rope_head_dim", "value_head_dim"},
 }
 _TOLD = {"name", "sources"}
+
+# What changes from one pipeline rank to the next where all else of a stage is the same, and what the search tries out.
+LATE = (
+    "live_layers",
+    "live_recompute_layers",
+    "live_embedding",
+    "live_head",
+    "waiting_embedding",
+    "waiting_head",
+    "recompute_layers",
+)
 
 
 @dataclass(frozen=True)
@@ -74,8 +85,11 @@ def lowered_stage(
     offload: bool,
     outputs: tuple[str, ...],
     sliced: bool = False,
-) -> Lowered:
-    """The named outputs of `stage.stage_costs` (all of them when none is named), lowered and not bound to a device."""
+) -> Parted:
+    """The named outputs of `stage.stage_costs` (all of them when none is named), lowered and not bound to a device.
+
+    In two steps, of which the second reads the columns of LATE.
+    """
     return _stage(_of_model(model), _of_recipe(recipe), context_bytes, offload, outputs, sliced)
 
 
@@ -120,13 +134,17 @@ def _exchange(model: _Written, recipe: _Written) -> Lowered:
 @lru_cache(maxsize=256)
 def _stage(
     model: _Written, recipe: _Written, context_bytes: float, offload: bool, outputs: tuple[str, ...], sliced: bool
-) -> Lowered:
-    def costs() -> dict[str, Any]:
+) -> Parted:
+    @cache
+    def steps() -> tuple[dict[str, Any], dict[str, Any]]:
+        from cost_models.lower import parted
+
         expressions = _stage_expressions(model, recipe, context_bytes, offload, sliced)
-        return {name: expressions[name] for name in outputs or expressions}
+        return parted({name: expressions[name] for name in outputs or expressions}, LATE)
 
     parts = ("stage", model.key, recipe.key, context_bytes, offload, outputs, sliced)
-    return kept(parts, lambda: _lowered(costs()))
+    early = kept((*parts, "early"), lambda: _lowered(steps()[0]))
+    return Parted(early, kept((*parts, "late"), lambda: _lowered(steps()[1])))
 
 
 @lru_cache(maxsize=256)

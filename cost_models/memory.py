@@ -9,11 +9,12 @@ from functools import reduce
 from typing import Any
 
 from cost_models import symbols as sym
+from cost_models.allocator import stranded_bytes, with_overheads
 from cost_models.attention import attention_scores, key_value_bytes
 from cost_models.blocks import ACTIVATION_BYTES, ZERO, Block, residual_bytes, sequence_shard, tokens
 from cost_models.layers import Chain, Unit
 from cost_models.mlp import received
-from cost_models.operators import at_least, ceiling, maximum
+from cost_models.operators import at_least, ceiling, maximum, minimum
 from cost_models.specs.model import ModelSpec
 from cost_models.specs.recipe import FrameworkRecipe
 
@@ -22,7 +23,6 @@ __all__ = [
     "boundary_bytes",
     "fractions",
     "micro_batch_bytes",
-    "overheads",
     "owned_parameters",
     "recomputed_saved_bytes",
     "saved_bytes",
@@ -205,13 +205,13 @@ def stage_bytes(
     gathered = recipe.parameter_gather_bytes * _gathered_parameters(dense, expert)
     saved, waiting = _activation_bytes(), _waiting_logits_bytes(recipe) * (sym.has_head if sliced else 1)
     activations = (1 - away["activations"]) * saved
-    buffers = PIPELINE_BUFFERS * part["boundary_bytes"] * sym.pipelined
+    buffers = _pipeline_buffers(recipe) * part["boundary_bytes"] * sym.pipelined
     buffers += sym.kv_gradient_layers * part["layer_kv_bytes"] if sliced else ZERO
     buffers += _accumulated_bytes(dense, expert, recipe)
     staged = _offload_buffers(recipe, away)
     libraries = recipe.library_bytes + recipe.placeholder_gradient_bytes * part["largest_matrix"]
     workspace, loss = _backward_bytes(recipe), sym.has_head * part["logits_bytes"]
-    optimizer = recipe.optimizer_temporary_bytes * owned_parameters(dense, expert, sym.shard_optimizer)
+    optimizer = _optimizer_bytes(owned_parameters(dense, expert, sym.shard_optimizer), recipe)
     transient = maximum(workspace, loss)
     passes = activations + waiting + buffers + staged + transient
     # Which phase is the peak; ties go to the passes and to the loss.
@@ -228,8 +228,9 @@ def stage_bytes(
     }
     allocated = sum(on_device.values()) + gathered + libraries + maximum(passes, optimizer)
     on_host = sum(away[OFFLOADED_STATES[cause]] * size for cause, size in states.items())
+    stranded = stranded_bytes(recipe, passes - transient, workspace, loss, optimizer)
     return {
-        **_with_overheads(causes, allocated, recipe, context_bytes),
+        **with_overheads(causes, allocated, stranded, recipe, context_bytes),
         "host_bytes": on_host + away["activations"] * saved,
         "saved_bytes": activations,
         "waiting_bytes": waiting,
@@ -306,11 +307,36 @@ def _waiting_logits_bytes(recipe: FrameworkRecipe) -> Expr:
 def _backward_bytes(recipe: FrameworkRecipe) -> Expr:
     """What the backward through one layer needs beside states and activations.
 
-    A recomputed layer is restored whole; sharded gradients exist unsharded for a chunk (ZeRO-2) or a unit (ZeRO-3).
+    A recomputed layer is restored whole; sharded gradients exist unsharded for a chunk (ZeRO-2, without buckets) or
+    a unit.
     """
     restored = at_least(sym.recompute_layers, 1) * sym.PARTS["layer_restored_bytes"]
-    unsharded = (1 - sym.shard_weights) * _largest_chunk() + sym.shard_weights * _largest_unit()
+    of_weights = _largest_unit() if recipe.reduces_in_buckets else _largest_chunk()
+    unsharded = (1 - sym.shard_weights) * of_weights + sym.shard_weights * _largest_unit()
     return sym.PARTS["layer_workspace_bytes"] + restored + recipe.gradient_bytes * sym.shard_gradients * unsharded
+
+
+def _pipeline_buffers(recipe: FrameworkRecipe) -> Expr:
+    """Boundary tensors that a rank holds: those on their way, and what it handed on where that is kept."""
+    if not recipe.keeps_stage_outputs:
+        return PIPELINE_BUFFERS
+    in_flight = sym.live_layers * sym.vpp / maximum(sym.layers, 1)
+    return PIPELINE_BUFFERS // 2 + (1 - sym.has_head) * in_flight
+
+
+def _optimizer_bytes(owned: Expr, recipe: FrameworkRecipe) -> Expr:
+    """The most that the optimizer's part of a step takes beside states: its temporaries, or the copy for a norm."""
+    stepped = owned
+    if recipe.optimizer_group_elements:
+        stepped -= sym.shard_weights * maximum(owned - recipe.optimizer_group_elements, 0)
+    temporaries = recipe.optimizer_temporary_bytes * stepped
+    if not recipe.norm_copy_bytes:
+        return temporaries
+    ends = (flag * _unit_total(unit) for unit, flag in sym.HELD.items() if unit != "layer")
+    largest = maximum(sym.PARTS["largest_matrix"], maximum(*ends))
+    if recipe.norm_of_shards:
+        largest = minimum(owned, largest)
+    return maximum(temporaries, recipe.norm_copy_bytes * largest)
 
 
 def _accumulated_bytes(dense: Expr, expert: Expr, recipe: FrameworkRecipe) -> Expr:
@@ -338,26 +364,3 @@ def _offload_buffers(recipe: FrameworkRecipe, away: dict[str, Expr]) -> Expr:
     kept = (1 - sym.recompute_ends) * sym.PARTS["layer_saved_bytes"]
     kept += sym.recompute_ends * sym.PARTS["layer_recomputed_saved_bytes"]
     return BUFFERED_UNITS * (states + away["activations"] * kept)
-
-
-def overheads(allocated: Expr, recipe: FrameworkRecipe, context_bytes: float) -> dict[str, Expr]:
-    """Bytes that no tensor shows beside those allocated: communicator buffers, device context, fragmentation."""
-    return {
-        "communicators": recipe.communicator_bytes * sym.communicators,
-        "context": context_bytes,
-        "fragmentation": recipe.fragmentation_fraction * allocated,
-    }
-
-
-def _with_overheads(
-    causes: dict[str, Expr], allocated: Expr, recipe: FrameworkRecipe, context_bytes: float
-) -> dict[str, Expr]:
-    """The causes with what no tensor shows, and the totals."""
-    added = overheads(allocated, recipe, context_bytes)
-    return {
-        **causes,
-        **added,
-        "allocated_bytes": allocated,
-        "reserved_bytes": allocated + added["fragmentation"],
-        "device_bytes": allocated + sum(added.values()),
-    }

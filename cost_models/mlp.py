@@ -10,7 +10,6 @@ from typing import Any
 from cost_models import symbols as sym
 from cost_models.blocks import (
     ACTIVATION_BYTES,
-    OPERAND_BYTES,
     ZERO,
     Block,
     Operator,
@@ -20,6 +19,7 @@ from cost_models.blocks import (
     leave_tensor_parallel,
     linear,
     norm,
+    operand_bytes,
     residual,
     sequence_shard,
     tokens,
@@ -120,7 +120,7 @@ def _shared_gate() -> Operator:
     )
 
 
-def _biased_activation(rows: Expr, inner: Expr) -> Operator:
+def _biased_activation(recipe: FrameworkRecipe, rows: Expr, inner: Expr) -> Operator:
     """A clamped, gated activation behind biases (GPT-OSS) as Megatron-Core runs it: a chain of elementwise kernels.
 
     Per element of the gate: the bias added (2 in, 2 out, of both halves), both clamped, the gate scaled, its sigmoid,
@@ -132,7 +132,7 @@ def _biased_activation(rows: Expr, inner: Expr) -> Operator:
         "expert activation",
         elementwise_s(CLAMPED_PASSES[0] * size),
         elementwise_s(CLAMPED_PASSES[1] * size),
-        saved=(Tensor("expert activation", OPERAND_BYTES * rows * inner, modules),),
+        saved=(Tensor("expert activation", operand_bytes(recipe) * rows * inner, modules),),
         modules=modules,
         kernels=CLAMPED_KERNELS,
     )
@@ -149,7 +149,7 @@ def _activation(
         f"{name} activation",
         elementwise_s((matrices + 1 + 2 * extra) * size),
         elementwise_s((2 * matrices + 1 + 3 * extra) * size),
-        saved=(Tensor(f"{name} activation", extra * size + OPERAND_BYTES * rows * inner, modules),),
+        saved=(Tensor(f"{name} activation", extra * size + operand_bytes(recipe) * rows * inner, modules),),
         modules=modules,
         kernels=1 + extra,
     )
@@ -196,11 +196,11 @@ def _dispatch(name: str) -> Operator:
 def _experts(model: ModelSpec, recipe: FrameworkRecipe) -> Block:
     inner = sym.expert_ffn / sym.etp
     matrices = 2 if model.gated_mlp else 1
-    kept = Tensor("dispatched copies", OPERAND_BYTES * received * sym.hidden, ("moe",))
+    kept = Tensor("dispatched copies", operand_bytes(recipe) * received * sym.hidden, ("moe",))
     pre = Tensor("expert pre-activation", ACTIVATION_BYTES * received * matrices * inner, ("moe",))
     biases = bool(model.moe and model.moe.expert_bias)
     if biases and not recipe.fused_biased_activation:
-        activation = _biased_activation(received, inner)
+        activation = _biased_activation(recipe, received, inner)
     else:
         activation = _activation("expert", recipe, received, inner, matrices, ("moe",))
     return (

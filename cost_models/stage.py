@@ -10,7 +10,7 @@ the bounds, the cutting planes and the simulator speak of the same numbers.
 
 from typing import Any
 
-from sympy import sympify
+from sympy import Integer, sympify
 
 from cost_models import exchange, memory, slicing
 from cost_models import symbols as sym
@@ -25,6 +25,7 @@ from cost_models.vocabulary import COMMUNICATIONS
 __all__ = ["exchange_costs", "micro_batch_costs", "stage_costs"]
 
 Expr = Any
+ONE = Integer(1)
 
 
 def micro_batch_costs(model: ModelSpec, recipe: FrameworkRecipe, *, sliced: bool = False) -> dict[str, Expr]:
@@ -62,15 +63,16 @@ def stage_costs(
     recompute += sym.recompute_ends * ends
     forward_exchange = exchange.forward_s(model, recipe, offload=offload, sliced=sliced)
     backward_exchange = exchange.backward_s(model, recipe, offload=offload, sliced=sliced)
+    accumulation = exchange.accumulation_s(recipe)
     shared = held("pipeline_exchange_s") if sliced else ZERO
     return {
         "forward_s": forward + forward_exchange + shared,
         "input_grad_s": input_grad + recompute + backward_exchange + shared,
-        "weight_grad_s": weight_grad,
+        "weight_grad_s": weight_grad + accumulation,
         "first_s": exchange.first_s(model, recipe, offload=offload, sliced=sliced),
         "last_s": exchange.last_s(model, recipe, sliced=sliced),
         "global_s": exchange.global_s(model, recipe, offload=offload, sliced=sliced),
-        "compute_s": forward + input_grad + weight_grad - sum(communication.values()),
+        "compute_s": forward + input_grad + weight_grad + accumulation - sum(communication.values()),
         **communication,
         "recompute_s": recompute,
         "exchange_s": forward_exchange + backward_exchange,
@@ -126,11 +128,15 @@ def _products(operator: Operator, recipe: FrameworkRecipe) -> Expr:
 
 
 def _recompute_seconds(block: Block, recipe: FrameworkRecipe) -> Expr:
-    """Seconds of running again, in the backward of one layer, what the recompute set frees."""
+    """Seconds of running again, in the backward of one layer, what the recompute set frees.
+
+    A layer that is run again as a whole may stop early: what follows its last kept tensor makes its output alone.
+    """
     seconds: Expr = ZERO
     kernels: Expr = ZERO
-    for operator in block:
-        kept = 1 - sym.recompute_full
+    needed = max(index for index, operator in enumerate(block) if operator.saved)
+    for index, operator in enumerate(block):
+        kept = ONE if recipe.recompute_stops_early and index > needed else 1 - sym.recompute_full
         for module in operator.modules:
             kept *= 1 - sym.RECOMPUTE_FLAGS[module]
         seconds += (1 - kept) * operator.forward_s

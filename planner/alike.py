@@ -10,9 +10,10 @@ import itertools
 import numpy as np
 from numpy.typing import NDArray
 
+from planner import hosts
 from planner.capability import offload_shares, without_the_inexpressible
 from planner.layout_costs import LayoutCosts
-from planner.offload import GRID, STATES, host_share_bytes
+from planner.offload import GRID, STATES
 from planner.options import (
     FULL,
     Rows,
@@ -29,8 +30,9 @@ from planner.space import OFFLOADS, take
 
 __all__ = ["alike_options"]
 
-# Every way to offload something: weights, gradients, optimizer states and activations.
-SHARES = np.array([(*states, *rest) for states in STATES for rest in itertools.product(GRID, GRID)])[1:]
+# The usual ways to offload something, and all: weights, gradients, optimizer states and activations.
+USUAL_SHARES = np.array([(*states, *rest) for states in STATES for rest in itertools.product(GRID, GRID)])[1:]
+EVERY_SHARE = np.array(list(itertools.product(GRID, repeat=len(OFFLOADS))))[1:]
 CHOICES = ("layout", "zero", "recompute", "shared_per_chunk", *OFFLOADS)
 
 
@@ -109,24 +111,40 @@ def _fitting(model: CostModel, costs: LayoutCosts, rows: Rows, shared: NDArray[n
         rows |= {name: np.zeros(len(shared)) for name in OFFLOADS}
     rows = without_the_inexpressible(model, costs.layouts, rows, "stage")
     needed = model.stages(costs, rows, "device")
-    rows = {**rows, "device_bytes": needed["device_bytes"]}
+    rows = {**rows, **needed}
     fits = rows["device_bytes"] <= device_capacity(model)
     if model.offload:
-        fits &= needed["host_bytes"] <= host_share_bytes(model.request)
+        fits &= needed["host_bytes"] <= hosts.stage_limits_bytes(model.request, costs.layouts, rows)
     return take(rows, fits)
 
 
 def _on_host(model: CostModel, costs: LayoutCosts, rows: Rows) -> list[Rows]:
-    """The rows that fit with something offloaded, recomputing nothing or every layer, for every share on the grid."""
+    """The rows that fit with something offloaded, for every share on the grid that the target has.
+
+    They recompute nothing or every layer; where offload is searched for, under every recompute set and number of
+    layers, and shares are all there are.
+    """
+    every = "offload" in model.request.search
     whole = rows["chunk_layers"] + (rows["wide_chunks"] > 0)
+    most, pattern = int(whole.max(initial=0)), model.request.model.layer_pattern
+    parts = every and model.request.recompute != "full" and not (pattern.leading or pattern.trailing)
     found = []
-    for recompute, layers in ((0, 0 * whole), (FULL, whole)):
-        if recompute not in searched_sets(model):
+    for recompute in searched_sets(model):
+        if recompute not in (0, FULL) and not every:
             continue
-        trial = with_recompute(rows, recompute, layers)
-        for shares in offload_shares(model, SHARES, int(recompute == FULL)).tolist():
-            columns = {name: np.full(len(whole), share) for name, share in zip(OFFLOADS, shares, strict=True)}
-            part = without_the_inexpressible(model, costs.layouts, {**trial, **columns}, "stage")
-            most = whole.max(initial=0) if recompute == FULL else 0
-            found.append(_fitting(model, costs, part, np.full(len(part["layout"]), most)))
+        fewest = 1 if recompute == FULL and parts else most
+        for count in range(fewest, most + 1):
+            trial = with_recompute(rows, recompute, np.minimum(whole, count) if recompute else 0 * whole)
+            found += _with_shares(model, costs, trial, recompute, count if recompute == FULL else 0)
+    return found
+
+
+def _with_shares(model: CostModel, costs: LayoutCosts, rows: Rows, recompute: int, shared: int) -> list[Rows]:
+    """The rows, under one recompute set, that fit with each of the shares; `shared` of a full chunk are recomputed."""
+    usual = EVERY_SHARE if "offload" in model.request.search else USUAL_SHARES
+    found = []
+    for shares in offload_shares(model, usual, int(recompute == FULL)).tolist():
+        columns = {name: np.full(len(rows["layout"]), share) for name, share in zip(OFFLOADS, shares, strict=True)}
+        part = without_the_inexpressible(model, costs.layouts, {**rows, **columns}, "stage")
+        found.append(_fitting(model, costs, part, np.full(len(part["layout"]), shared)))
     return found

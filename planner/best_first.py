@@ -19,6 +19,8 @@ __all__ = ["best_first"]
 FIRST_BATCH, LARGEST_BATCH = 64, 512
 REFINED_AT_ONCE = 2048
 MESHES_AT_ONCE = 64
+# With fewer meshes the search is over before another process has loaded what it needs.
+MANY_MESHES = 512
 
 
 def best_first(search: Search) -> Iterator[LayoutCosts]:
@@ -28,6 +30,8 @@ def best_first(search: Search) -> Iterator[LayoutCosts]:
     if not len(meshes["pp"]):
         search.reached(inf)
         return
+    if len(meshes["pp"]) >= MANY_MESHES:
+        search.workers.start()
     floor = bounds.mesh_bounds(model, meshes)
     order = np.argsort(floor, kind="stable")
     ahead = np.append(floor[order], inf)

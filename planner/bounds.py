@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.layout_costs import LayoutCosts
+from planner.offload import least_bytes
 from planner.options import (
     COLUMNS,
     FULL,
@@ -31,7 +32,6 @@ from planner.predict import ATTENTION_OUTPUTS, MICRO_BATCH_OUTPUTS, CostModel, u
 from planner.request import PlanRequest
 from planner.slices import every_slice_count
 from planner.space import (
-    OFFLOADS,
     SPLIT,
     ZERO_MODES,
     Columns,
@@ -41,6 +41,7 @@ from planner.space import (
     head_position,
     is_sliced,
     sequence_parallel,
+    take,
     units,
 )
 
@@ -51,7 +52,6 @@ __all__ = [
     "least_memory",
     "mesh_bounds",
     "option_bounds",
-    "own_bounds",
     "span_bounds",
     "window",
 ]
@@ -166,13 +166,6 @@ def option_bounds(model: CostModel, costs: LayoutCosts, options: Rows) -> Array:
     return bound
 
 
-def own_bounds(costs: LayoutCosts, options: Rows) -> Array:
-    """Lower bounds of the step of every plan that takes an option, seconds, float[options]: its stage's work alone."""
-    layout = options["layout"]
-    work = costs.layouts["num_microbatches"][layout] * sum(options[name] for name in MICRO_BATCH_OUTPUTS)
-    return np.asarray(work + options["first_s"] + options["last_s"] + costs.layouts["global_bound_s"][layout])
-
-
 def _weighted_seconds(costs: LayoutCosts, options: Rows) -> tuple[Array, Array]:
     """Share of each option in the weighted paths, and what a layer without recompute adds to them at any stage."""
     m = costs.layouts["num_microbatches"].astype(np.float64)
@@ -282,7 +275,8 @@ def least_memory(
 
     Some stage holds an even share of the layers or more; it is costed at the position that keeps least alive, without
     the ends of the model unless there is one stage only, with every sharding of states, all or nothing recomputed.
-    What a selective set keeps and restores lies between those two, and what offload leaves between all and nothing.
+    What a selective set keeps and restores lies between those two. With `offload`, which tells the bytes of device and
+    host alone, everything may be gone as well.
     """
     rows = _even_stage(model, costs.layouts)
     trials = []
@@ -291,27 +285,35 @@ def least_memory(
             trial = with_recompute({**rows, "zero": np.full(len(costs), zero)}, recompute, share * rows["layers"])
             trials.append(model.stages(costs, trial, outputs))
             if offload:
-                gone = {name: np.ones(len(costs)) for name in OFFLOADS}
-                trials.append(model.stages(costs, {**trial, **gone}, outputs))
+                trials.append(least_bytes(model, costs, trial))
     best = np.argmin([values["device_bytes"] for values in trials], axis=0)
     index = np.arange(len(best))
     return {name: np.stack([values[name] for values in trials])[best, index] for name in trials[0]}
 
 
-def fullest_stage_bounds(model: CostModel, costs: LayoutCosts) -> Array:
+def fullest_stage_bounds(model: CostModel, costs: LayoutCosts, cutoff_s: float = np.inf) -> Array:
     """Lower bounds of each layout's step by what its fullest stage must recompute and exchange to fit, seconds.
 
     Some stage holds an even share of the layers or more; its work, its exchanges and its share of the global part are
-    costed at the position that keeps least alive, in the best of the ways that fit. Infinite where none does.
+    costed at the position that keeps least alive, in the best of the ways that fit. Infinite where none does. Ways
+    that take the cutoff or longer without recompute count as if they fit: their memory is not looked at.
     """
-    options = fitting(model, costs, with_zero_modes(model, costs.layouts, _even_stage(model, costs.layouts)))
-    times = model.stages(costs, options, "times")
-    work = sum(times[name] for name in MICRO_BATCH_OUTPUTS)
-    seconds = costs.layouts["num_microbatches"][options["layout"]] * work
-    seconds = seconds + times["first_s"] + times["last_s"] + times["global_s"]
     bound = np.full(len(costs), np.inf)
-    np.minimum.at(bound, options["layout"], seconds)
+    rows = with_zero_modes(model, costs.layouts, _even_stage(model, costs.layouts))
+    if cutoff_s < np.inf:
+        seconds = _alone_s(model, costs, with_recompute(rows, 0, np.zeros_like(rows["layers"])))
+        beyond = seconds >= cutoff_s
+        np.minimum.at(bound, rows["layout"][beyond], seconds[beyond])
+        rows = take(rows, ~beyond)
+    options = fitting(model, costs, rows)
+    np.minimum.at(bound, options["layout"], _alone_s(model, costs, options))
     return bound
+
+
+def _alone_s(model: CostModel, costs: LayoutCosts, options: Rows) -> Array:
+    """Seconds of a step whose only stage each option is."""
+    times = model.stages(costs, options, "times")
+    return costs.own_s(options | times) + times["global_s"]
 
 
 def _even_stage(model: CostModel, layouts: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:

@@ -2,29 +2,63 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
 
-from planner import bounds, options
+from planner import bounds, options, space
 from planner.alike import alike_options
 from planner.capability import is_restricted
-from planner.incumbent import Candidate, Search
+from planner.incumbent import Candidate, Part, Search
 from planner.layout_costs import LayoutCosts
 from planner.pipeline import Pipeline
+from planner.predict import CostModel
 from planner.space import take
 from solver.assignment import Path
 from solver.cutting_planes import cutting_planes
 from solver.dynamic_program import minimum_cost
 
-__all__ = ["bounded", "costed", "evenly_split", "replayed", "tightened", "under_cutoff"]
+__all__ = ["assigned", "bounded", "costed", "evenly_split", "promising", "replayed", "tightened", "under_cutoff"]
+
+# Parts of a batch that are costed beside each other, and layouts of the smallest: enough for columns to be worth while.
+MOST_PARTS, LEAST_PART = 4, 32
 
 
-def costed(search: Search, costs: LayoutCosts, *, evenly: bool = False) -> Iterator[Pipeline]:
+def promising(search: Search, costs: LayoutCosts) -> Iterator[Candidate]:
+    """The layouts of a batch, each with its best assignment, whose bound is under the cutoff; not yet replayed.
+
+    Stages hold any number of layers that the cutoff allows. Parts of the batch know the cutoff that was when it began;
+    what is no longer under a later one is left out.
+    """
+    size = max(LEAST_PART, -(-len(costs) // MOST_PARTS))
+    tasks = [(part, search.cutoff_s) for part in costs.parts(size)]
+    for tally, found in search.workers.map(assigned, tasks):
+        search.count(tally)
+        for candidate in found:
+            if candidate.bound_s < search.cutoff_s:
+                yield candidate.of(search.model)
+            else:
+                search.drop("bound", bound_s=search.cutoff_s)
+
+
+def assigned(model: CostModel, costs: LayoutCosts, cutoff_s: float) -> tuple[Part, list[Candidate]]:
+    """What part of a batch counts, and its layouts that have an assignment under the cutoff."""
+    part = Part(model, cutoff_s)
+    found = (bounded(part, pipeline) for pipeline in costed(part, costs))
+    return part, [candidate for candidate in found if candidate is not None]
+
+
+def costed(search: Search, costs: LayoutCosts) -> Iterator[Pipeline]:
     """The pipelines of a batch of layouts that fit: every stage has options, with their seconds and bytes.
 
-    Stages hold any number of layers that the cutoff allows, or with `evenly` about an even share.
+    Stages hold any number of layers that the cutoff allows.
     """
+    return (pipeline for _, pipeline in _in_order(search, costs, evenly=False))
+
+
+def _in_order(search: Search, costs: LayoutCosts, *, evenly: bool) -> Iterator[tuple[float, Pipeline]]:
+    """The pipelines of `costed`, or with `evenly` those whose stages hold about an even share; by their bounds."""
     model = search.model
     if not len(costs):
         return
@@ -36,20 +70,21 @@ def costed(search: Search, costs: LayoutCosts, *, evenly: bool = False) -> Itera
     if is_restricted(model.request):
         costs, fitting, layout_of = alike_options(model, costs, rows)
         search.drop("memory", int(possible.sum()) - len(np.unique(layout_of)), search.cutoff_s)
-        possible = possible[layout_of]
+        possible, budget = possible[layout_of], budget[layout_of]
+        fitting = fitting if evenly else take(fitting, costs.own_s(fitting) < budget[fitting["layout"]])
     else:
-        fitting = options.stage_options(model, costs, rows)
+        fitting = options.stage_options(model, costs, rows, None if evenly else budget)
     some = np.bincount(fitting["layout"], minlength=len(costs)) > 0
-    if not evenly:
-        fitting = take(fitting, bounds.own_bounds(costs, fitting) < search.cutoff_s)
     bound_s = bounds.option_bounds(model, costs, fitting)
     edges = np.searchsorted(fitting["layout"], np.arange(len(costs) + 1))
     for index in np.argsort(bound_s, kind="stable").tolist():
         if bound_s[index] < search.cutoff_s:
-            yield Pipeline(model, costs, index, take(fitting, slice(edges[index], edges[index + 1])))
+            of_layout = take(fitting, slice(edges[index], edges[index + 1]))
+            yield float(bound_s[index]), Pipeline(model, costs, index, of_layout)
         elif possible[index]:
             # Windows leave out what is not under the cutoff: no bound of a layout's options says more than that.
-            search.drop("bound" if some[index] else "memory", bound_s=search.cutoff_s)
+            # Of a layout without options nothing fits, or under a cutoff nothing that would matter.
+            search.drop("bound" if some[index] or search.cutoff_s < inf else "memory", bound_s=search.cutoff_s)
 
 
 def bounded(search: Search, pipeline: Pipeline) -> Candidate | None:
@@ -59,12 +94,18 @@ def bounded(search: Search, pipeline: Pipeline) -> Candidate | None:
     if not solution.feasible:
         search.drop("bound", bound_s=search.cutoff_s)
         return None
+    choice = pipeline.within_hosts(solution.choice)
+    if not len(choice) and pipeline.exceeds_hosts():
+        search.drop("memory")
+        return None
     bound_s = max(solution.bound, pipeline.cycle_bound_s) + floor_s
-    return Candidate(pipeline, solution.choice, min(bound_s, search.cutoff_s))
+    return Candidate(pipeline, choice, min(bound_s, search.cutoff_s))
 
 
 def replayed(candidate: Candidate) -> Candidate:
-    """The candidate with the step time of record of its choice."""
+    """The candidate with the step time of record of its choice, infinite where it has none."""
+    if not len(candidate.choice):
+        return candidate
     return replace(candidate, objective_s=candidate.pipeline.step_s(candidate.choice))
 
 
@@ -81,7 +122,7 @@ def tightened(search: Search, candidate: Candidate) -> Candidate:
         replay,
         gap=search.request.gap / 2,
         cutoff=search.cutoff_s,
-        start=candidate.choice,
+        start=candidate.choice if len(candidate.choice) else None,
         seconds=search.seconds_left,
     )
     # Stages of more layers than the cutoff allows are not among the options: nothing is proven beyond it.
@@ -98,15 +139,22 @@ def under_cutoff(search: Search, candidate: Candidate) -> Candidate:
     return replace(candidate, pipeline=pipeline.restricted(np.flatnonzero(kept)), choice=choice)
 
 
-def evenly_split(trial: Search, costs: LayoutCosts) -> list[Candidate]:
-    """The layouts that fit with their layers split about evenly, those of least bound first.
+def evenly_split(trial: Search, costs: LayoutCosts, most: int) -> list[Candidate]:
+    """The best `most` of the layouts that fit with their layers split about evenly, one of each mesh, best first.
 
-    Where stages must choose alike, the choice of least bound of each layout that has a plan.
+    The best are those whose schedule's bound is the least.
     """
     found: dict[tuple[int, ...], Candidate] = {}
-    for pipeline in costed(trial, costs, evenly=True):
-        layout = tuple(pipeline.layout.values())
-        solution = minimum_cost(pipeline.chain) if layout not in found else None
+    limit_s = inf
+    for bound_s, pipeline in _in_order(trial, costs, evenly=True):
+        mesh = tuple(pipeline.layout[name] for name in space.MESH)
+        below_s = min(limit_s, found[mesh].bound_s if mesh in found else inf)
+        solution = minimum_cost(pipeline.chain, below_s - pipeline.global_floor_s) if bound_s < below_s else None
         if solution is not None and solution.feasible:
-            found[layout] = Candidate(pipeline, solution.choice, solution.bound + pipeline.global_floor_s)
-    return sorted(found.values(), key=lambda candidate: candidate.bound_s)
+            choice = pipeline.within_hosts(solution.choice)
+            if not len(choice):
+                continue
+            found[mesh] = Candidate(pipeline, choice, solution.bound + pipeline.global_floor_s)
+            ordered = sorted(each.bound_s for each in found.values())
+            limit_s = ordered[most - 1] if len(ordered) >= most else inf
+    return sorted(found.values(), key=lambda candidate: candidate.bound_s)[:most]

@@ -10,6 +10,8 @@ from cost_models.flops import model_flops
 from cost_models.schedules import placement
 from cost_models.specs import catalog
 from cost_models.vocabulary import COMMUNICATIONS
+from planner import hosts
+from planner.bands import TIE_BAND, time_band
 from planner.document import (
     MEMORY_CAUSES,
     SCHEMA_VERSION,
@@ -33,6 +35,7 @@ from planner.document import (
 from planner.incumbent import Candidate, Search
 from planner.launchers import answers
 from planner.measured import measured_share
+from planner.not_searched import not_searched
 from planner.options import MARGIN, Rows
 from planner.predict import CostModel
 from planner.space import (
@@ -43,13 +46,10 @@ from planner.space import (
     chunk_layers,
     context_type,
     group_size,
-    not_searched,
 )
 
-__all__ = ["TIME_BAND", "document", "time_breakdown"]
+__all__ = ["document", "time_breakdown"]
 
-# How far predictions of dense models lie off for frameworks that nobody calibrated to; see docs/cost_model.md.
-TIME_BAND = 0.10
 METHOD = "best-first bounds, dynamic program, cutting planes (PuLP, HiGHS), replayed schedules"
 # Below this, a rank's seconds are rounding.
 NEGLIGIBLE = 1e-12
@@ -76,6 +76,8 @@ def document(search: Search) -> PlanDocument:
         certificate=_certificate(search, best),
         assumptions=(*request.assumptions, *_assumptions(search)),
         alternatives=_alternatives(search, best),
+        recipes=search.recipes,
+        heterogeneous=search.heterogeneous,
     )
     return plan.replaced(launchers=answers(plan))
 
@@ -95,7 +97,7 @@ def _parallelism(search: Search, candidate: Candidate) -> Parallelism:
         sequence_parallel=bool(layout["sequence_parallel"]),
         rank_order=RANK_ORDERS[layout["rank_order"]],
         schedule=candidate.pipeline.schedule,
-        group_size=group_size(layout),
+        group_size=int(group_size(layout)),
         slices=layout["slices"],
         gpus_used=layout["world"],
         gpus_idle=search.request.cluster.gpus - layout["world"],
@@ -162,16 +164,16 @@ def _prediction(search: Search, best: Candidate, chosen: Rows, stages: tuple[Sta
     request, step_s = search.request, best.objective_s
     gpus = best.pipeline.layout["world"]
     peak = request.cluster.gpu.peak_flops[request.workload.precision] * gpus * step_s
-    memory = _peak_memory(search, chosen)
+    memory, band = _peak_memory(search, chosen), time_band(request.model)
     return Prediction(
         step_time_s=step_s,
-        step_time_low_s=step_s * (1.0 - TIME_BAND),
-        step_time_high_s=step_s * (1.0 + TIME_BAND),
+        step_time_low_s=step_s / (1.0 + band),
+        step_time_high_s=step_s * (1.0 + band),
         tokens_per_s_per_gpu=request.workload.tokens / step_s / gpus,
         mfu=model_flops(request.model, request.workload) / peak,
         mfu_full_attention=model_flops(request.model, request.workload, causal=False) / peak,
         time_breakdown_s=time_breakdown(best, chosen),
-        host_memory_bytes=float(chosen["host_bytes"].max()) * min(request.cluster.gpus_per_node, gpus),
+        host_memory_bytes=hosts.fullest_node_bytes(request, best.pipeline.layout, chosen["host_bytes"]),
         peak_memory_bytes=memory,
         verdict=verdict_of(memory.low, memory.high, memory.capacity),
         measured_share=measured_share(best, chosen),
@@ -249,8 +251,28 @@ def _alternative(search: Search, candidate: Candidate, best: Candidate) -> Alter
         device_bytes=float(chosen["device_bytes"].max()),
         zero_stage=zero_summary(stages),
         recompute=recompute_summary(stages),
-        tie=slower_by <= TIME_BAND,
+        tie=slower_by <= TIE_BAND,
     )
+
+
+def _of_offload(search: Search) -> tuple[str, ...]:
+    """Why the host's memory is used, where it may be."""
+    if not search.model.offload:
+        return ()
+    if "offload" in search.request.search:
+        return ("Offload to the host is searched beside plans that fit without.",)
+    return ("Nothing fits in the GPUs' memory alone: the host's is used too.",)
+
+
+def _of_meshes(search: Search) -> tuple[str, ...]:
+    """What is known of pipelines whose stages differ in size, where they were asked for."""
+    if "meshes" not in search.request.search:
+        return ()
+    if search.heterogeneous is not None:
+        return (
+            "A pipeline of stages of different sizes is faster: see heterogeneous. The plan is of one mesh for all.",
+        )
+    return ("No pipeline of stages of different sizes was found that beats the plan by the gap.",)
 
 
 def _assumptions(search: Search) -> tuple[str, ...]:
@@ -261,11 +283,12 @@ def _assumptions(search: Search) -> tuple[str, ...]:
     above = min(search.dropped.get("bound", 0), search.layouts - over)
     return (
         f"Seconds rest on {rest} of the {profile.name} profile, rooflines beyond what was measured: "
-        f"the step time is given with a band of {TIME_BAND:.0%} either way.",
-        *(("Nothing fits in the GPUs' memory alone: the host's is used too.",) if search.model.offload else ()),
+        f"four of five measured steps lie within {time_band(search.request.model):.0%} of such predictions.",
+        *_of_offload(search),
         f"A plan fits when its predicted memory leaves {MARGIN:.0%} of it to spare.",
         f"Of {search.layouts:,} layouts on promising meshes, {above:,} cannot beat the plan by the gap and {over:,} do "
         "not fit.",
+        *_of_meshes(search),
         *search.told,
         f"Not searched: {'; '.join(not_searched(search.request))}.",
     )

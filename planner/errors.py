@@ -3,6 +3,8 @@
 PlannerError                the input cannot be planned; the message names the field, the value and what is allowed
 ├── RequestError            a flag or spec field is wrong, or two of them contradict each other
 ├── DocumentError           a file is not a plan document this version reads, or cannot be read or written
+├── LauncherFileError       a launcher's file does not hold a plan that this version reads
+├── InexpressibleError      a launcher cannot run the plan: the rules that it breaks
 ├── InfeasibleError         the search ran and nothing fits: the tightest constraint and by how much
 ├── LimitReached            a limit stopped the search; carries the best document so far
 └── Interrupted             the user stopped the search; carries the best document so far, if there is one
@@ -14,6 +16,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from planner.document import PlanDocument
+    from planner.launchers import Refusal
+    from planner.remedies import Remedy
 
 
 class PlannerError(Exception):
@@ -28,12 +32,27 @@ class DocumentError(PlannerError):
     """A file is not a plan document that this version reads, or it cannot be read or written."""
 
 
-class InfeasibleError(PlannerError):
-    """Nothing fits. `messages` holds the tightest constraint first, then what would loosen it."""
+class LauncherFileError(PlannerError):
+    """A launcher's file does not hold a plan that this version reads."""
 
-    def __init__(self, *messages: str) -> None:
+
+class InexpressibleError(PlannerError):
+    """A launcher cannot run a plan; `refusals` are the rules that it breaks, with the fields that they judge."""
+
+    def __init__(self, launcher: str, refusals: tuple[Refusal, ...]) -> None:
+        lines = "".join(f"\n  {each.field}: {each.text}" for each in refusals)
+        super().__init__(f"{launcher} cannot express the plan:{lines}")
+        self.launcher = launcher
+        self.refusals = refusals
+
+
+class InfeasibleError(PlannerError):
+    """Nothing fits. `messages` holds the tightest constraint first; `remedies`, where asked for, what would help."""
+
+    def __init__(self, *messages: str, remedies: tuple[Remedy, ...] = ()) -> None:
         super().__init__("\n".join(messages))
         self.messages = messages
+        self.remedies = remedies
 
 
 class LimitReached(PlannerError):

@@ -27,10 +27,20 @@ from planner.space import (
     SCHEDULES,
     ZERO_MODES,
     chunk_layers,
+    take,
     with_strides,
 )
 
-__all__ = ["FixedStage", "fixed_candidate", "layout_of", "planned", "request_of", "zero_mode"]
+__all__ = [
+    "FixedStage",
+    "fixed_candidate",
+    "fixed_stages",
+    "layout_of",
+    "planned",
+    "request_of",
+    "stages_of",
+    "zero_mode",
+]
 
 
 @dataclass(frozen=True)
@@ -69,6 +79,15 @@ def fixed_candidate(model: CostModel, layout: Mapping[str, int], stages: Sequenc
     return replace(candidate, objective_s=pipeline.step_s(candidate.choice))
 
 
+def stages_of(candidate: Candidate) -> list[FixedStage]:
+    """The stages of a candidate, to be costed elsewhere."""
+    rows = take(candidate.pipeline.options, candidate.choice)
+    shares = np.column_stack([rows.get(name, np.zeros(len(candidate.choice))) for name in OFFLOADS]).tolist()
+    names = ("layers", "zero", "recompute", "recompute_per_chunk")
+    columns = zip(*(rows[name].tolist() for name in names), shares, strict=True)
+    return [FixedStage(layers, zero, sets, count, tuple(away)) for layers, zero, sets, count, away in columns]
+
+
 def _positions(stages: Sequence[FixedStage]) -> Rows:
     position = np.arange(len(stages))
     return {"layout": 0 * position, "position": position, "layers": _column(stages, "layers")}
@@ -86,8 +105,12 @@ def planned(document: PlanDocument, profile: HardwareProfile | None = None) -> C
     offload = any(any(stage.offload.model_dump().values()) for stage in document.stages)
     sliced = document.parallelism.schedule in SLICED
     model = CostModel(request_of(document, profile), offload=offload, sliced=sliced)
-    stages = [_fixed_stage(model, document, rank) for rank in range(len(document.stages))]
-    return fixed_candidate(model, layout_of(document.parallelism), stages)
+    return fixed_candidate(model, layout_of(document.parallelism), fixed_stages(model, document))
+
+
+def fixed_stages(model: CostModel, document: PlanDocument) -> list[FixedStage]:
+    """What every stage of a document holds and keeps. Raises RequestError as `planned` does."""
+    return [_fixed_stage(model, document, rank) for rank in range(len(document.stages))]
 
 
 def request_of(document: PlanDocument, profile: HardwareProfile | None = None) -> PlanRequest:

@@ -3,10 +3,11 @@
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from cost_models import schedules
+from cost_models.schedules.errors import IllegalScheduleError
 from planner import rules
-from planner.live import cut_of
 from planner.request import PlanRequest
 from planner.rules import FLEXIBLE
 from planner.space import CONTEXT_TYPES, SCHEDULES, known_values, schedule_names, sequence_parallel
@@ -33,7 +34,7 @@ def broken_rules(request: PlanRequest, plan: Mapping[str, int]) -> tuple[BrokenR
     known = known_values(request)
     fewest: list[tuple[str, str]] | None = None
     for layout in _completions(request, plan):
-        broken = violations(request, {**known, **layout})
+        broken = violations({**known, **layout}, flexible=FLEXIBLE in request.schedules)
         broken += rules.refusals({**known, **layout}, request.target, "mesh", "layout")
         if fewest is None or len(broken) < len(fewest):
             fewest = broken
@@ -42,13 +43,13 @@ def broken_rules(request: PlanRequest, plan: Mapping[str, int]) -> tuple[BrokenR
     return tuple(BrokenRule(*each) for each in fewest or ())
 
 
-def violations(request: PlanRequest, values: Mapping[str, int], *ids: str) -> list[tuple[str, str]]:
+def violations(values: Mapping[str, Any], *ids: str, flexible: bool) -> list[tuple[str, str]]:
     """As `rules.violations`, and what the layout's schedule asks for where these rules have nothing to say.
 
-    Groups of as many micro-batches as ranks are a rule of interleaving where the request is not flexible.
+    Groups of as many micro-batches as ranks are a rule of interleaving that is not `flexible`.
     """
     broken = rules.violations(values, *ids)
-    if SCHEDULES[values["schedule"]] != "interleaved" or FLEXIBLE in request.schedules:
+    if SCHEDULES[values["schedule"]] != "interleaved" or flexible:
         broken = [(name, message) for name, message in broken if name != "interleaving-needs-whole-groups"]
     if any(name.startswith("interleaving-") for name, _ in broken):
         return broken
@@ -78,7 +79,8 @@ def _completions(request: PlanRequest, plan: Mapping[str, int]) -> Iterator[dict
                 "dp_shard": fixed.get("dp_shard", max(dp // replicas, 1)),
                 "micro_batch_size": size,
                 "num_microbatches": count,
-                "slices": _slices(layout),
+                "slices": fixed.get("slices", _slices(layout)),
+                "group_size": fixed.get("group_size", 0),
             }
 
 
@@ -87,6 +89,8 @@ def _values(name: str, request: PlanRequest, plan: Mapping[str, int]) -> tuple[i
         return (request.fixed[name],)
     if name == "schedule":
         return tuple(index for index, each in enumerate(SCHEDULES) if each in schedule_names(request))
+    if name == "pp" and (request.fixed.get("slices", 1) > 1 or request.fixed.get("group_size")):
+        return tuple(dict.fromkeys((max(plan["pp"], 2), 2)))  # one rank has neither
     if name == "vpp":
         return tuple(dict.fromkeys((plan["vpp"], 1, 2)))
     return tuple(dict.fromkeys((plan[name], 1)))
@@ -119,10 +123,16 @@ def _slices(layout: Mapping[str, int]) -> int:
 def _schedule_breaks(layout: Mapping[str, int]) -> list[tuple[str, str]]:
     """What the schedule itself asks for, where the rules have nothing to say."""
     name = SCHEDULES[layout["schedule"]]
-    chosen = schedules.schedule(
-        name, **cut_of(name, layout.get("group_size", 0), layout.get("slices", _slices(layout)))
-    )
+    size, slices = layout.get("group_size", 0), layout.get("slices", _slices(layout))
+    try:
+        chosen = schedules.schedule(name, slices=slices, group_size=size or None)
+    except IllegalScheduleError as error:
+        return [(f"schedule-{name}", str(error))]
     pp, vpp, count = (layout[field] for field in ("pp", "vpp", "num_microbatches"))
     if bool(chosen.legal(pp, vpp, count)):
         return []
-    return [(f"schedule-{name}", f"{name} needs {chosen.REQUIRES}; got pp {pp}, vpp {vpp}, num_microbatches {count}")]
+    cut = "".join(
+        f", {field} {value}" for field, value, none in (("slices", slices, 1), ("group_size", size, 0)) if value > none
+    )
+    got = f"pp {pp}, vpp {vpp}, num_microbatches {count}{cut}"
+    return [(f"schedule-{name}", f"{name} needs {chosen.REQUIRES}; got {got}")]

@@ -1,20 +1,23 @@
 """What the search knows so far: the best plan, the candidates left open, the proven floor under all other plans."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from time import monotonic
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.document import HeterogeneousPlan, RecipeVariant
 from planner.pipeline import Pipeline
 from planner.predict import CostModel
 from planner.request import Progress
 from planner.space import MESH
+from planner.workers import Workers
 from solver.certificate import Certificate, certify
 
-__all__ = ["Candidate", "Search"]
+__all__ = ["Candidate", "Part", "Search"]
 
 # Step times closer than this are equal: ties go to the preferred plan, not to rounding.
 TIE = 1e-9
@@ -34,19 +37,35 @@ class Candidate:
         """The degrees that alternatives differ in."""
         return tuple(self.pipeline.layout[name] for name in MESH)
 
+    def of(self, model: CostModel) -> "Candidate":
+        """The same candidate, which another process may have found, with a model of this one."""
+        return replace(self, pipeline=replace(self.pipeline, model=model))
+
     def preference(self) -> tuple[float, ...]:
-        """Ties break by less recompute, lower peak, smaller tp, smaller pp, then the layout's columns in order."""
+        """Ties break by less offload and recompute, lower peak, smaller tp, smaller pp, then the columns in order."""
         options, layout = self.pipeline.options, self.pipeline.layout
         recompute = float(options["recompute_layers"][self.choice].sum())
         peak = float(options["device_bytes"][self.choice].max())
-        return (recompute, peak, layout["tp"], layout["pp"], *layout.values())
+        on_host = float(options["host_bytes"][self.choice].sum()) if "host_bytes" in options else 0.0
+        return (on_host, recompute, peak, layout["tp"], layout["pp"], *layout.values())
 
 
 class Search:
-    """The state of one search. `cutoff_s`: a plan that is not under it would not improve the answer beyond the gap."""
+    """The state of one search. `cutoff_s`: a plan that is not under it would not improve the answer beyond the gap.
 
-    def __init__(self, model: CostModel, progress: Callable[[Progress], None] | None = None) -> None:
+    Where a plan of another search takes `ceiling_s`, only what beats that matters.
+    """
+
+    def __init__(
+        self,
+        model: CostModel,
+        progress: Callable[[Progress], None] | None = None,
+        *,
+        ceiling_s: float = inf,
+        jobs: int = 1,
+    ) -> None:
         self.model = model
+        self.workers = Workers(model, jobs)
         self.request = model.request
         self.best: Candidate | None = None
         self.tried: list[Candidate] = []
@@ -55,6 +74,11 @@ class Search:
         self.dropped: dict[str, int] = {}
         # Sentences for the answer, of what was found beside the plan.
         self.told: tuple[str, ...] = ()
+        # What each variant of the recipe costs, where several were searched.
+        self.recipes: tuple[RecipeVariant, ...] = ()
+        self.heterogeneous: HeterogeneousPlan | None = None
+        self.interrupted = False
+        self._ceiling_s = ceiling_s
         self._open: list[Candidate] = []
         # No layout that was closed or dropped has a faster plan than the first, none that is left than the second.
         self._floor_s = inf
@@ -67,7 +91,8 @@ class Search:
     @property
     def cutoff_s(self) -> float:
         """Seconds that a plan must stay under to matter."""
-        return self.best.objective_s * (1.0 - self.request.gap) if self.best else inf
+        known_s = min(self.best.objective_s if self.best else inf, self._ceiling_s)
+        return known_s * (1.0 - self.request.gap)
 
     @property
     def bound_s(self) -> float:
@@ -111,7 +136,7 @@ class Search:
             best = self.best.objective_s if self.best else None
             self._progress(Progress(self._visited, self.layouts, best, self.bound_s if self.best else None))
         # Without a plan there is nothing to return early.
-        if self.best is not None and monotonic() > self._deadline:
+        if (self.best is not None or self._ceiling_s < inf) and monotonic() > self._deadline:
             self.limit_reached = True
 
     def drop(self, reason: str, layouts: int = 1, bound_s: float = inf) -> None:
@@ -119,11 +144,30 @@ class Search:
         self.dropped[reason] = self.dropped.get(reason, 0) + layouts
         self._floor_s = min(self._floor_s, bound_s)
 
+    def count(self, part: "Part") -> None:
+        """None; what part of this search saw and dropped, under its cutoff, counts here too."""
+        self.visited(part._visited, part.rows)
+        for reason, layouts in part.dropped.items():
+            self.drop(reason, layouts, part._floor_s)
+
+    def absorb(self, other: "Search") -> None:
+        """None; what another search of the same question, in another space, saw and proved counts here too."""
+        self.layouts += other.layouts
+        self.rows += other.rows
+        for reason, layouts in other.dropped.items():
+            self.drop(reason, layouts)
+        self._floor_s = min(self._floor_s, other.bound_s)
+        self.limit_reached = self.limit_reached or other.limit_reached
+
     def add(self, candidate: Candidate, *, proven: bool = True) -> None:
-        """None; a replayed candidate becomes the incumbent if it is better, and stays open until its gap is closed."""
-        self.tried.append(candidate)
-        if self.best is None or _better(candidate, self.best):
-            self.best = candidate
+        """None; a replayed candidate becomes the incumbent if it is better, and stays open until its gap is closed.
+
+        One without a choice has a bound alone.
+        """
+        if len(candidate.choice):
+            self.tried.append(candidate)
+            if self.best is None or _better(candidate, self.best):
+                self.best = candidate
         if proven:
             self._open.append(candidate)
 
@@ -139,6 +183,23 @@ class Search:
         self._floor_s = min(self._floor_s, tightened.bound_s)
         self.add(tightened, proven=False)
         self.visited(0, 0)
+
+
+class Part(Search):
+    """Part of a search, under a cutoff that stays as it is."""
+
+    def __init__(self, model: CostModel, cutoff_s: float) -> None:
+        super().__init__(model)
+        self._cutoff_s = cutoff_s
+
+    @property
+    def cutoff_s(self) -> float:
+        """Seconds that a plan must stay under to matter."""
+        return self._cutoff_s
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What of the part goes from one process to another: what it counted."""
+        return {name: self.__dict__[name] for name in ("dropped", "rows", "_visited", "_floor_s")}
 
 
 def _better(candidate: Candidate, best: Candidate) -> bool:

@@ -14,6 +14,7 @@ from planner.errors import InfeasibleError
 from planner.forbidden import violations
 from planner.incumbent import Search
 from planner.layout_costs import LayoutCosts
+from planner.not_searched import not_searched
 from planner.offload import host_share_bytes
 from planner.options import FULL, MARGIN, searched_sets, stage_rows, with_recompute
 from planner.predict import CostModel
@@ -22,6 +23,11 @@ from planner.slices import SLICES_NEED
 from planner.space import ONE_CHUNK, SCHEDULES, ZERO_MODES, Columns, schedule_names, take, units
 
 __all__ = ["explain_infeasible", "nearest"]
+
+ASK = (
+    "what would fit is answered by --min-gpus, --max-seq-len, --max-global-batch and --largest-model FAMILY; "
+    "`plan check` judges a configuration of your own"
+)
 
 LARGEST_CAUSES = 4
 FRUGAL = ("1f1b", "v-half", "v-min", "seq1f1b", "slimpipe")
@@ -47,7 +53,8 @@ def explain_infeasible(search: Search) -> InfeasibleError:
         f"that layout: {degrees}, ZeRO-{row['zero_stage']}, layers split evenly, "
         f"{'every layer' if row['recompute'] == FULL else 'nothing'} recomputed; of the stage: {filled}",
         f"with {format_bytes(host_share_bytes(request))} of host memory a GPU, offload does not make it fit either",
-        f"not searched: {'; '.join(space.not_searched(request))}",
+        f"not searched: {'; '.join(not_searched(request))}",
+        ASK,
     )
 
 
@@ -90,7 +97,8 @@ def _smallest_pipeline(request: PlanRequest, schedule: str) -> tuple[str, list[s
         "num_microbatches": batch,
         "schedule": SCHEDULES.index(schedule),
     }
-    broken = [message for _, message in violations(request, {**smallest, **others}, *PIPELINE_RULES)]
+    flexible = rules.FLEXIBLE in request.schedules
+    broken = [message for _, message in violations({**smallest, **others}, *PIPELINE_RULES, flexible=flexible)]
     return ", ".join(f"{name} {value}" for name, value in smallest.items() if name in DEGREES), broken
 
 

@@ -8,10 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner import rules
-from planner.document import LauncherAnswer, PlanDocument, Stage
+from planner.document import Configuration, LauncherAnswer, PlanDocument, StageChoice
+from planner.forbidden import violations
 from planner.space import CONTEXT_TYPES, OFFLOADS, RANK_ORDERS, known_values
 
-__all__ = ["RUNTIME", "Refusal", "answers", "inexpressible_fields", "refusals"]
+__all__ = ["RUNTIME", "Refusal", "answers", "common_count", "illegalities", "inexpressible_fields", "refusals"]
 
 RUNTIME = "runtime"
 
@@ -30,7 +31,7 @@ class Refusal:
         return f"{self.message} ({self.id})"
 
 
-def refusals(document: PlanDocument, launcher: str) -> tuple[Refusal, ...]:
+def refusals(document: PlanDocument | Configuration, launcher: str) -> tuple[Refusal, ...]:
     """The rules of a launcher that a plan breaks. There are none for our own runtime: it executes every plan.
 
     >>> from planner.document import read
@@ -48,6 +49,15 @@ def refusals(document: PlanDocument, launcher: str) -> tuple[Refusal, ...]:
                 where = f"stages[{stage}]: " if rule.scope in ("split", "stage") and len(holds) > 1 else ""
                 found.append(Refusal(rule.id, rule.field, where + message))
     return tuple(found)
+
+
+def illegalities(document: PlanDocument | Configuration) -> tuple[Refusal, ...]:
+    """The rules of every plan that one breaks; none for what the search finds."""
+    values = _values(document)
+    fields = {rule.id: rule.field for rule in rules.RULES}
+    known = document.parallelism.schedule in rules.SCHEDULES
+    broken = violations(values, flexible=True) if known else rules.violations(values)
+    return tuple(Refusal(name, fields.get(name, "schedule"), message) for name, message in broken)
 
 
 def answers(document: PlanDocument) -> dict[str, LauncherAnswer]:
@@ -69,7 +79,7 @@ def inexpressible_fields(document: PlanDocument) -> tuple[str, ...]:
     return tuple(sorted(set.intersection(*judged)))
 
 
-def _values(document: PlanDocument) -> dict[str, Any]:
+def _values(document: PlanDocument | Configuration) -> dict[str, Any]:
     """What the rules read of a plan: numbers, and columns over its stages."""
     layout, stages = document.parallelism, document.stages
     schedule = rules.SCHEDULES.index(layout.schedule) if layout.schedule in rules.SCHEDULES else len(rules.SCHEDULES)
@@ -93,13 +103,13 @@ def _values(document: PlanDocument) -> dict[str, Any]:
     return {**values, **_in_common(stages)}
 
 
-def _in_common(stages: Sequence[Stage]) -> dict[str, int]:
+def _in_common(stages: Sequence[StageChoice]) -> dict[str, int]:
     """How many different choices the stages make."""
     zero: set[Hashable] = {(stage.zero_stage, stage.reshard_after_forward) for stage in stages}
     offload: set[Hashable] = {tuple(share for _, share in stage.offload) for stage in stages}
     layered = [stage for stage in stages if stage.layers]  # a stage without layers recomputes nothing in any case
     recompute: set[Hashable] = {frozenset(stage.recompute.set) for stage in layered}
-    if recompute == {frozenset({"full"})} and not _one_count(layered):
+    if recompute == {frozenset({"full"})} and common_count(layered) is None:
         recompute = {stage.recompute.layers for stage in layered} | {"counted by chunk"}
     return {
         "distinct_zero": len(zero),
@@ -108,14 +118,13 @@ def _in_common(stages: Sequence[Stage]) -> dict[str, int]:
     }
 
 
-def _one_count(stages: Sequence[Stage]) -> bool:
-    """Whether some count of recomputed layers a chunk, the same for all chunks, gives every stage its own."""
+def common_count(stages: Sequence[StageChoice]) -> int | None:
+    """The least count of recomputed layers a chunk, the same for all chunks, that gives every stage its own."""
     most = max(chunk.layers for stage in stages for chunk in stage.chunks)
-    covered = [
-        [sum(min(count, chunk.layers) for chunk in stage.chunks) == stage.recompute.layers for stage in stages]
-        for count in range(1, most + 1)
-    ]
-    return any(all(of_stages) for of_stages in covered)
+    for count in range(1, most + 1):
+        if all(sum(min(count, chunk.layers) for chunk in stage.chunks) == stage.recompute.layers for stage in stages):
+            return count
+    return None
 
 
 def _column(values: Sequence[int]) -> NDArray[np.int64]:

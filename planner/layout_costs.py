@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.predict import CostModel, unit_seconds
+from planner.predict import MICRO_BATCH_OUTPUTS, CostModel, unit_seconds
 from planner.space import OFFLOADS, ZERO_MODES, head_position, take
 from solver.pareto import front
 
@@ -61,6 +61,18 @@ class LayoutCosts:
             relief=self.relief[rows],
         )
 
+    def compact(self) -> "LayoutCosts":
+        """The costs of the same layouts without the distinct rows that none of them is."""
+        tables: dict[str, Any] = {}
+        for name in ("micro_batch", "exchange", "pipeline_exchange"):
+            used, row = np.unique(getattr(self, f"{name}_row"), return_inverse=True)
+            tables |= {name: take(getattr(self, name), used), f"{name}_row": row}
+        return replace(self, **tables)
+
+    def parts(self, size: int) -> list["LayoutCosts"]:
+        """The layouts by `size` at a time."""
+        return [self.take(slice(start, start + size)).compact() for start in range(0, len(self), size)]
+
     def with_columns(self, **columns: NDArray[Any]) -> "LayoutCosts":
         """The costs of the same layouts, which get more columns."""
         return replace(self, layouts={**self.layouts, **columns})
@@ -96,6 +108,11 @@ class LayoutCosts:
         """Least seconds of one micro-batch in a layer, the embedding and the head: forward, backward, no recompute."""
         distinct = unit_seconds({name: column[:, 0] for name, column in self.micro_batch.items()})
         return {unit: seconds[self.micro_batch_row] * self.relief for unit, seconds in distinct.items()}
+
+    def own_s(self, options: Mapping[str, NDArray[Any]]) -> Array:
+        """Seconds of a step that the stage of each option works by itself, its global part left out, float[options]."""
+        work = self.layouts["num_microbatches"][options["layout"]] * sum(options[name] for name in MICRO_BATCH_OUTPUTS)
+        return np.asarray(work + options["first_s"] + options["last_s"])
 
     @cached_property
     def communicators(self) -> NDArray[Any]:

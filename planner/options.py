@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cost_models.columns import distinct
 from cost_models.schedules.slimpipe_memory import kv_gradient_chunk_slices
 from planner.capability import can_express, without_the_inexpressible
+from planner.every_offload import every_offload
 from planner.layout_costs import LayoutCosts
 from planner.live import Live, live_counts
 from planner.offload import kept_on_device, offloaded
@@ -22,6 +24,7 @@ from planner.space import RECOMPUTE_SETS, SCHEDULES, SPLIT, ZERO_MODES, chunk_la
 from solver.pareto import front
 
 __all__ = [
+    "CHUNK_KINDS",
     "FULL",
     "MARGIN",
     "Rows",
@@ -42,12 +45,17 @@ __all__ = [
 
 # Until predictions carry bands of their own, what is predicted must fit with this much to spare (design, section 3).
 MARGIN = 0.06
+# Rows that share a stage at which it pays to look for them.
+ROWS_PER_STAGE = 2.0
 FULL = RECOMPUTE_SETS.index(("full",))
 # What an action table is made from.
 TABLE_FIELDS = ("schedule", "pp", "vpp", "num_microbatches", "group_size", "slices")
 
 Rows = dict[str, NDArray[Any]]
+Array = NDArray[np.float64]
 
+# Kinds of chunk of a stage: the one at either end, and one between.
+CHUNK_KINDS = ("first", "plain", "last")
 LIVE_FIELDS = tuple(field.name for field in fields(Live))
 # Live counts as columns of rows.
 COLUMNS = {
@@ -120,6 +128,15 @@ def _ends(
     return embedding, head
 
 
+def with_stage_numbers(rows: Rows) -> Rows:
+    """The rows with a column `stage`, the same for rows that differ at most in their rank and what is alive on it.
+
+    Where most rows are stages of their own, as they are.
+    """
+    first, stage = distinct(("layout", "layers", "has_embedding", "has_head", "head_rank"), rows, len(rows["layout"]))
+    return {**rows, "stage": stage} if len(stage) > ROWS_PER_STAGE * len(first) else rows
+
+
 def kv_gradient_layers(
     layouts: Mapping[str, NDArray[Any]], layout: NDArray[np.int64], chunk_layers: NDArray[np.int64]
 ) -> NDArray[np.int64]:
@@ -162,18 +179,35 @@ def with_recompute(rows: Rows, recompute: int | NDArray[np.int64], per_chunk: ND
     }
 
 
-def stage_options(model: CostModel, costs: LayoutCosts, rows: Rows) -> Rows:
-    """The options worth having for rows of `positions`, with their seconds (TIME_OUTPUTS) and device bytes.
+def stage_options(model: CostModel, costs: LayoutCosts, rows: Rows, budget_s: Array | None = None) -> Rows:
+    """The options worth having for rows of `positions`, with their seconds (TIME_OUTPUTS) and bytes.
 
     Only options that fit are left, non-dominated within their (layout, position, layers), in order of preference.
+    With a budget for every layout, float[layouts], only those whose stage by itself can be done within it; and where
+    the request asks for every way to offload, these are among them, else only where nothing fits without.
     """
-    rows = with_zero_modes(model, costs.layouts, stage_rows(costs.layouts, rows))
+    rows = with_zero_modes(model, costs.layouts, with_stage_numbers(stage_rows(costs.layouts, rows)))
+    if budget_s is not None and np.all(
+        budget_s < np.inf
+    ):  # recompute takes longer: what is no option without it is none with it
+        plain = with_recompute(rows, 0, np.zeros_like(rows["layers"]))
+        own_s = costs.own_s(plain | model.stages(costs, plain, "times"))
+        rows = take(rows, own_s < budget_s[rows["layout"]])
     candidates = fitting(model, costs, rows)
-    unfitting = np.setdiff1d(np.arange(len(rows["layout"])), candidates["origin"])
+    every = np.arange(len(rows["layout"]))
+    unfitting = np.setdiff1d(every, candidates["origin"])
+    pressed = np.setdiff1d(every, candidates["origin"][candidates["recompute"] == 0])
     candidates |= model.stages(costs, candidates, "times")
     candidates = take(candidates, _fastest_sets(candidates))
     if model.offload:
-        candidates = joined([kept_on_device(candidates), _offloaded(model, costs, take(rows, unfitting))])
+        if budget_s is not None and "offload" in model.request.search:
+            under_sets = _under_every_set(model, take(rows, pressed))
+            away = every_offload(model, costs, under_sets, budget_s, device_capacity(model))
+        else:
+            away = _offloaded(model, costs, take(rows, unfitting))
+        candidates = joined([kept_on_device(candidates), away])
+    if budget_s is not None:
+        candidates = take(candidates, costs.own_s(candidates) < budget_s[candidates["layout"]])
     return _non_dominated(candidates | chunk_seconds(model, costs, candidates))
 
 
@@ -213,10 +247,26 @@ def searched_sets(model: CostModel) -> tuple[int, ...]:
     return tuple(index for index in model.recompute_sets if wanted in (None, kinds.get(index, "selective")))
 
 
+def _under_every_set(model: CostModel, rows: Rows) -> Rows:
+    """The rows under every recompute set, the full one of every number of layers of a chunk."""
+    whole = rows["chunk_layers"] + (rows["wide_chunks"] > 0)
+    parts = []
+    for recompute in searched_sets(model):
+        if recompute != FULL:
+            parts.append(with_recompute(rows, recompute, whole if recompute else 0 * whole))
+            continue
+        few = whole if model.request.recompute == "full" else np.ones_like(whole)
+        for count in range(1, int(whole.max(initial=0)) + 1):
+            some = np.flatnonzero((few <= count) & (count <= whole))
+            parts.append(with_recompute(take(rows, some), FULL, np.full(len(some), count)))
+    return joined([{**part, "origin": np.zeros(len(part["layout"]), dtype=np.int64)} for part in parts])
+
+
 def _offloaded(model: CostModel, costs: LayoutCosts, rows: Rows) -> Rows:
     """The rows with what must be offloaded for them to fit, recomputing nothing or every layer, with their seconds."""
     whole = rows["chunk_layers"] + (rows["wide_chunks"] > 0)
-    parts = [kept_on_device(take(with_recompute(rows, 0, 0 * whole), [])) | {"device_bytes": np.empty(0)}]
+    kept = kept_on_device(with_recompute(rows, 0, 0 * whole)) | {"device_bytes": 0.0 * whole}
+    parts = [take(kept, [])]
     for recompute, layers in ((0, 0 * whole), (FULL, whole)):
         if recompute not in searched_sets(model):
             continue
@@ -252,10 +302,12 @@ def fewest_layers_in_full(
     Memory falls with every layer more: a recomputed layer keeps its input, a part of what it kept before.
     """
 
-    def device_bytes(per_chunk: NDArray[np.int64]) -> NDArray[np.float64]:
-        return model.stages(costs, with_recompute(rows, FULL, per_chunk), "device")["device_bytes"]
-
     low, high = np.ones_like(whole), np.maximum(whole, 1)
+    needed = model.prepared(costs, with_recompute(rows, FULL, high), "device")
+
+    def device_bytes(per_chunk: NDArray[np.int64]) -> NDArray[np.float64]:
+        return needed(with_recompute(rows, FULL, per_chunk))["device_bytes"]
+
     if model.request.recompute == "full":  # of every layer, whether or not fewer would fit
         low = high
     else:  # where the target knows no part of the layers
@@ -275,7 +327,7 @@ def chunk_rows(rows: Rows, chunk: NDArray[np.int64]) -> Rows:
     """The rows of chunk number `chunk` of each stage row, for the cost of that chunk alone."""
     layers = chunk_layers(rows["layers"], rows["vpp"], chunk, rows["head_rank"] > 0)
     return {
-        **rows,
+        **{name: column for name, column in rows.items() if name != "stage"},
         "layers": layers,
         "recompute_layers": np.minimum(rows["recompute_per_chunk"], layers),
         "has_embedding": rows["has_embedding"] * (chunk == 0),
@@ -311,8 +363,10 @@ def chunk_seconds(model: CostModel, costs: LayoutCosts, candidates: Rows) -> Row
     rows = take(candidates, several)
     last = rows["vpp"] - 1
     columns: Rows = {}
-    for kind, chunk in (("first", 0 * last), ("plain", np.where(rows["head_rank"] > 0, last - 1, 1)), ("last", last)):
-        seconds = model.stages(costs, chunk_rows(rows, chunk), "chunk") if len(several) else {}
+    for kind, chunk in zip(CHUNK_KINDS, (0 * last, np.where(rows["head_rank"] > 0, last - 1, 1), last), strict=True):
+        # Of one stage a kind of chunk is the same.
+        of_chunk = chunk_rows(rows, chunk) | {name: rows[name] for name in ("stage",) if name in rows}
+        seconds = model.stages(costs, of_chunk, "chunk") if len(several) else {}
         for name in MICRO_BATCH_OUTPUTS:
             column = candidates[name].copy()
             column[several] = seconds.get(name, 0.0)
@@ -327,10 +381,12 @@ def _non_dominated(options: Rows) -> Rows:
     most = int(options["layers"].max()) + 1
     group = (options["layout"] * (int(options["position"].max()) + 1) + options["position"]) * most + options["layers"]
     # Weight gradients neither recompute nor exchange: they are equal in a group.
-    chunks = [f"{kind}_chunk_{name}" for kind in ("first", "plain", "last") for name in ("forward_s", "input_grad_s")]
+    chunks = [f"{kind}_chunk_{name}" for kind in CHUNK_KINDS for name in ("forward_s", "input_grad_s")]
     seconds = [options[name] for name in (*chunks, "first_s", "last_s", "global_s")]
     # More attention in as long a pass makes late slices longer, less makes early ones longer: only equals are compared.
     seconds += [sign * options[name] for name in ATTENTION_OUTPUTS if name in options for sign in (1, -1)]
+    on_host = ("host_bytes",) if "host_bytes" in options else ()  # stages share their nodes' memory
+    seconds += [options[name] for name in on_host]
     options = take(options, front(np.column_stack(seconds), group))
-    preference = (options["zero"], options["recompute_layers"], options["layers"], options["position"])
+    preference = [options[name] for name in ("zero", "recompute_layers", *on_host, "layers", "position")]
     return take(options, np.lexsort((*preference, options["layout"])))

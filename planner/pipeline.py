@@ -14,14 +14,15 @@ from cost_models.schedules.critical_path import critical_path
 from cost_models.schedules.simulate import simulate
 from cost_models.schedules.table import ActionTable
 from cost_models.schedules.times import StageTimes
+from planner import hosts
 from planner.layout_costs import LayoutCosts
 from planner.live import cut_of
-from planner.options import Rows, chunk_rows
+from planner.options import CHUNK_KINDS, Rows, chunk_rows
 from planner.predict import ATTENTION_OUTPUTS, MICRO_BATCH_OUTPUTS, CostModel
-from planner.space import SCHEDULES, take, units
-from solver.assignment import AssignmentProblem, Path
+from planner.space import SCHEDULES, chunk_layers, take, units
+from solver.assignment import AssignmentProblem, Path, SideConstraint
 from solver.chain import ChainProblem
-from solver.dynamic_program import minimum_sum
+from solver.dynamic_program import minimum_cost, minimum_sum
 
 __all__ = ["Pipeline"]
 
@@ -39,6 +40,15 @@ class Pipeline:
     costs: LayoutCosts
     index: int
     options: Rows
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What goes from one process to another: not the model, which each has."""
+        return {"model": None, "costs": self.costs.take([self.index]).compact(), "index": 0, "options": self._alone}
+
+    @property
+    def _alone(self) -> Rows:
+        """The options, of the only layout that there is."""
+        return {**self.options, "layout": np.zeros_like(self.options["layout"])}
 
     @cached_property
     def layout(self) -> dict[str, int]:
@@ -78,6 +88,9 @@ class Pipeline:
         if vpp == 1:
             names = (*MICRO_BATCH_OUTPUTS, *(name for name in ATTENTION_OUTPUTS if name in self.options))
             return {name: self.options[name][:, None] for name in names}
+        kind = _chunk_kinds(self.options, vpp)
+        if np.all(kind >= 0) and "plain_chunk_forward_s" in self.options:
+            return {name: _of_kinds(self.options, name, kind) for name in MICRO_BATCH_OUTPUTS}
         repeated = {name: np.repeat(column, vpp) for name, column in self.options.items()}
         rows = chunk_rows(repeated, np.tile(np.arange(vpp), len(self.options["layers"])))
         seconds = self.model.stages(self.costs, rows, "chunk")
@@ -160,11 +173,44 @@ class Pipeline:
         rows = np.asarray(choice)
         return float(simulate(self.table, self.times(rows)).span_s) + float(self.options["global_s"][rows].max())
 
-    def assignment(self, choice: ArrayLike) -> AssignmentProblem:
+    def within_hosts(self, choice: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The choice, or where a node cannot hold what it offloads, the best whose GPUs share their nodes evenly.
+
+        Empty where there is none: what stages of one node share is the mixed-integer program's to find.
+        """
+        if "host_bytes" not in self.options:
+            return choice
+        request, host_bytes = self.model.request, self.options["host_bytes"]
+        if hosts.fit(request, self.layout, host_bytes[choice]):
+            return choice
+        kept = np.flatnonzero(host_bytes <= hosts.even_share_bytes(request, self.layout))
+        if len(np.unique(self.options["position"][kept])) < self.layout["pp"]:
+            return choice[:0]
+        return np.asarray(kept[minimum_cost(self.restricted(kept).chain).choice])
+
+    def exceeds_hosts(self) -> bool:
+        """Whether every choice, whatever its seconds, offloads more than some node can hold."""
+        least = (minimum_sum(self.chain, limit.coefficients).bound for limit in self._host_limits)
+        return any(taken > hosts.room_bytes(self.model.request) for taken in least)
+
+    @cached_property
+    def _host_limits(self) -> tuple[SideConstraint, ...]:
+        """What the stages that share a node may offload together, for every mix of stages that could be too much."""
+        host_bytes = self.options.get("host_bytes")
+        if host_bytes is None:
+            return ()
+        request, position = self.model.request, self.options["position"]
+        most = np.zeros(self.layout["pp"])
+        np.maximum.at(most, position, host_bytes)
+        room, mixes = hosts.room_bytes(request), hosts.gpus_by_node(request, self.layout)
+        return tuple(SideConstraint(gpus[position] * host_bytes, "<=", room) for gpus in mixes if gpus @ most > room)
+
+    def assignment(self, choice: NDArray[np.int64]) -> AssignmentProblem:
         """The exact problem of this layout's options: the longest path through the action graph plus the global part.
 
         Each path is linear in the options' seconds. It opens with those of the schedule's bound that enter at the
-        first stage and with the critical path of one choice; the rest are added as solutions ask for them.
+        first stage and with the critical path of one choice, if it is one; the rest are added as solutions ask for
+        them. What nodes can hold is a side constraint.
         """
         return AssignmentProblem(
             stage=self.options["position"],
@@ -172,8 +218,9 @@ class Pipeline:
             features=self._features,
             num_stages=self.layout["pp"],
             total_units=units(self.model.request.model),
-            paths=(*self._bound_paths(), self.critical_path(choice)),
+            paths=(*self._bound_paths(), *((self.critical_path(choice),) if len(choice) else ())),
             global_value=self.options["global_s"],
+            side_constraints=self._host_limits,
         )
 
     @cached_property
@@ -208,3 +255,22 @@ class Pipeline:
         rows = take(self.options, np.asarray(choice))
         everything: Mapping[str, Any] = self.model.stages(self.costs, rows, "all")
         return {**rows, **everything}
+
+
+def _chunk_kinds(options: Rows, vpp: int) -> NDArray[np.int64]:
+    """Which of CHUNK_KINDS costs what each chunk of each option does, int[options, vpp]; -1 where none does."""
+    layers, ends_model = options["layers"][:, None], options["head_rank"][:, None] > 0
+    widths = chunk_layers(layers, vpp, np.arange(vpp), ends_model)
+    plain = np.where(ends_model, vpp - 2, 1)
+    as_plain = widths == np.take_along_axis(widths, plain, axis=1)
+    as_first = (widths == widths[:, :1]) & (options["has_embedding"][:, None] == 0)
+    as_last = (widths == widths[:, -1:]) & (options["has_head"][:, None] == 0)
+    kinds = np.where(as_plain, 1, np.where(as_first, 0, np.where(as_last, 2, -1)))
+    kinds[:, 0], kinds[:, -1] = 0, 2
+    return kinds
+
+
+def _of_kinds(options: Rows, name: str, kind: NDArray[np.int64]) -> Array:
+    """A cost of each chunk of each option, float[options, vpp], from those of the kinds of chunk that it has."""
+    costs = np.column_stack([options[f"{each}_chunk_{name}"] for each in CHUNK_KINDS])
+    return np.take_along_axis(costs, kind, axis=1)

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost_models import communication, kernels, overlap
-from cost_models.columns import distinct, evaluate, evaluate_distinct
-from cost_models.lowered import Lowered, rebound
+from cost_models.columns import CHUNK_ROWS, distinct, evaluate, evaluate_distinct, evaluate_once
+from cost_models.lowered import Lowered, Parted, rebound
 from cost_models.lowered_costs import (
     lowered_exchange,
     lowered_micro_batch,
@@ -18,7 +18,7 @@ from cost_models.lowered_costs import (
 )
 from cost_models.vocabulary import RECOMPUTE_MODULES, recompute_flag
 from planner.request import PlanRequest
-from planner.space import RECOMPUTE_SETS, head_position, is_sliced, known_values
+from planner.space import OFFLOADS, RECOMPUTE_SETS, head_position, is_sliced, known_values, take
 
 if TYPE_CHECKING:
     from planner.layout_costs import LayoutCosts
@@ -39,6 +39,9 @@ Array = NDArray[np.float64]
 MICRO_BATCH_OUTPUTS = ("forward_s", "input_grad_s", "weight_grad_s")
 # Of forward and backward, the attention that grows from slice to slice.
 ATTENTION_OUTPUTS = ("forward_attention_s", "backward_attention_s")
+# What a row names of its costs; and what tells rows apart of which the column `stage` numbers the stages.
+ROW_KEYS = ("layout", "zero", "recompute")
+STAGE_KEYS = ("stage", "zero", "recompute", "recompute_ends", *OFFLOADS)
 TIME_OUTPUTS = (*MICRO_BATCH_OUTPUTS, "first_s", "last_s", "global_s")
 # Groups of outputs that are asked for together; "all" is every output of the stage expressions.
 OUTPUTS: Mapping[str, tuple[str, ...]] = {
@@ -46,6 +49,7 @@ OUTPUTS: Mapping[str, tuple[str, ...]] = {
     "chunk": MICRO_BATCH_OUTPUTS,
     "global": ("global_s",),
     "device": ("device_bytes", "host_bytes"),
+    "option": (*TIME_OUTPUTS, "device_bytes"),
     "phases": ("device_bytes", "saved_bytes", "waiting_bytes", "buffer_bytes", "transient_bytes", "optimizer_bytes"),
     "all": (),
 }
@@ -117,7 +121,7 @@ class CostModel:
         self.request = request
         self.offload = offload
         self.sliced = is_sliced(request) if sliced is None else sliced
-        self._stages: dict[str, Lowered] = {}
+        self._stages: dict[str, Parted] = {}
         self.constants = constants(request)
         self._shares = recompute_shares
 
@@ -175,7 +179,7 @@ class CostModel:
     def _pipeline_exchange(self) -> Lowered:
         return rebound(lowered_pipeline_exchange(self.request.model, self.request.recipe), self.functions)
 
-    def _lowered(self, outputs: str) -> Lowered:
+    def _lowered(self, outputs: str) -> Parted:
         """The stage expressions of a group of outputs, lowered once."""
         if outputs not in self._stages:
             request = self.request
@@ -184,8 +188,12 @@ class CostModel:
             lowered = lowered_stage(
                 request.model, request.recipe, context, offload=self.offload, sliced=self.sliced, outputs=names
             )
-            self._stages[outputs] = rebound(lowered, self.functions)
+            self._stages[outputs] = lowered.rebound(self.functions)
         return self._stages[outputs]
+
+    def operations(self, outputs: str) -> int:
+        """Size of the stage expressions of a group of outputs, after common parts are shared."""
+        return self._lowered(outputs).operations
 
     @cached_property
     def recompute_modules(self) -> frozenset[str]:
@@ -220,15 +228,16 @@ class CostModel:
 
     def micro_batch_table(self, layouts: Mapping[str, NDArray[Any]]) -> tuple[dict[str, Array], NDArray[np.int64]]:
         """Costs of one micro-batch, float[distinct, recompute sets] by name, and which distinct row each layout is."""
-        columns, rows = self._completed(layouts), len(layouts["tp"])
-        per_set: list[dict[str, Array]] = []
-        for index in range(len(self._shares or RECOMPUTE_SETS)):
-            if index not in self.recompute_sets:  # never asked for
-                per_set.append(per_set[0])
-                continue
-            values, which = distinct(self._micro_batch, columns, rows, self._with_flags(index))
-            per_set.append(values)
-        return {name: np.stack([values[name] for values in per_set], axis=1) for name in per_set[0]}, which
+        inputs, completed, sets = self._micro_batch.inputs, self._completed(layouts), self.recompute_sets
+        first, which = distinct(inputs, completed, len(layouts["tp"]))
+        count = len(first)
+        columns = {name: np.repeat(completed[name][first], len(sets)) for name in inputs if name in completed}
+        flags = [self._flags(index) for index in sets]
+        columns |= {name: np.tile([one[name] for one in flags], count) for name in flags[0]}
+        values = evaluate(self._micro_batch, {**self.constants, **columns}, count * len(sets))
+        # Sets that are never asked for have the costs of the first.
+        place = [sets.index(index) if index in sets else 0 for index in range(len(self._shares or RECOMPUTE_SETS))]
+        return {name: column.reshape(count, len(sets))[:, place] for name, column in values.items()}, which
 
     def exchange_table(self, layouts: Mapping[str, NDArray[Any]]) -> tuple[dict[str, Array], NDArray[np.int64]]:
         """Costs of gathering parameters and reducing gradients, and parameters on one rank; and each layout's row."""
@@ -236,16 +245,16 @@ class CostModel:
         columns["dp_shard"] = columns["dp_shard"] * columns["cp"]
         # Where both ends are shared out, every rank holds the same rows of them.
         columns["ends_apart"] = (head_position(columns) > 0) & (columns["spread"] == 0)
-        return distinct(self._exchange, columns, len(columns["tp"]), self.constants)
+        return evaluate_once(self._exchange, columns, len(columns["tp"]), self.constants)
 
     def pipeline_exchange_table(
         self, layouts: Mapping[str, NDArray[Any]]
     ) -> tuple[dict[str, Array], NDArray[np.int64]]:
         """What pipeline ranks exchange to share out slices, and each layout's row; nothing without slices."""
-        columns, rows = self._completed(layouts), len(layouts["tp"])
+        rows = len(layouts["tp"])
         if not self.sliced:
             return {}, np.zeros(rows, dtype=np.int64)
-        return distinct(self._pipeline_exchange, columns, rows, self.constants)
+        return evaluate_once(self._pipeline_exchange, self._completed(layouts), rows, self.constants)
 
     def stages(
         self, costs: "LayoutCosts", rows: Mapping[str, NDArray[Any]], outputs: str = "times"
@@ -254,15 +263,45 @@ class CostModel:
 
         `outputs` is a key of OUTPUTS.
         """
-        lowered = self._lowered(outputs)
-        values = evaluate(lowered, costs.gather(lowered.inputs, rows), len(rows["layout"]))
-        # What overlapping hides is a difference: where all is hidden, rounding can leave a hair below zero.
-        return {name: np.maximum(column, 0.0) for name, column in values.items()}
+        count = len(rows["layout"])
+        results = {name: np.empty(count) for name in self._lowered(outputs).late.outputs}
+        for start in range(0, count, CHUNK_ROWS):
+            window = slice(start, min(start + CHUNK_ROWS, count))
+            part = take(rows, window)
+            for name, values in self.prepared(costs, part, outputs)(part).items():
+                results[name][window] = values
+        return results
+
+    def prepared(
+        self, costs: "LayoutCosts", rows: Mapping[str, NDArray[Any]], outputs: str = "times"
+    ) -> Callable[[Mapping[str, NDArray[Any]]], dict[str, Array]]:
+        """A function that gives `stages` of rows that differ from these, if at all, in columns of LATE.
+
+        Rows that are one stage under one option but for these, which a column `stage` says, are costed once.
+        """
+        lowered, count = self._lowered(outputs), len(rows["layout"])
+        every: Any = slice(None)
+        first, which = distinct(STAGE_KEYS, rows, count) if "stage" in rows else (every, every)
+        few = {name: rows[name][first] for name in (*ROW_KEYS, *lowered.early.inputs) if name in rows}
+        shared = evaluate(lowered.early, costs.gather(lowered.early.inputs, few), len(few["layout"]))
+        columns = {name: column[which] for name, column in shared.items()}
+        changing = tuple(name for name in lowered.late.inputs if name not in columns)
+
+        def late(rows: Mapping[str, NDArray[Any]]) -> dict[str, Array]:
+            own = {name: np.asarray(rows.get(name, 0.0), dtype=np.float64) for name in changing}
+            # What overlapping hides is a difference: where all is hidden, rounding can leave a hair below zero.
+            return {name: np.maximum(values, 0.0) for name, values in lowered.late(columns | own).items()}
+
+        return late
 
     def _with_flags(self, recompute: int) -> dict[str, float]:
         """The constants and the flags of a recompute set."""
+        return self.constants | self._flags(recompute)
+
+    def _flags(self, recompute: int) -> dict[str, float]:
+        """The flags of a recompute set."""
         shares = self._shares[recompute] if self._shares is not None else dict.fromkeys(RECOMPUTE_SETS[recompute], 1.0)
-        return self.constants | {recompute_flag(module): shares.get(module, 0.0) for module in RECOMPUTE_MODULES}
+        return {recompute_flag(module): shares.get(module, 0.0) for module in RECOMPUTE_MODULES}
 
     def _completed(self, layouts: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         """The layouts with the vocabulary as it is padded, and the length of a slice where there are several."""

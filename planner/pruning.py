@@ -4,12 +4,14 @@ from math import inf
 
 import numpy as np
 
-from planner import bounds, options
+from planner import bounds, hosts, options
 from planner.incumbent import Search
 from planner.layout_costs import LayoutCosts
-from planner.offload import host_share_bytes
 
 __all__ = ["can_fit", "in_order", "refined"]
+
+# Layouts whose fullest stage is costed together, beside others.
+PART_LAYOUTS = 512
 
 
 def in_order(search: Search, costs: LayoutCosts) -> LayoutCosts:
@@ -25,7 +27,9 @@ def refined(search: Search, costs: LayoutCosts) -> LayoutCosts:
         fits = can_fit(search, costs)
         search.drop("memory", len(costs) - len(fits))
         return fits
-    step = np.maximum(costs.layouts["bound_s"], bounds.fullest_stage_bounds(search.model, costs))
+    tasks = [(part, search.cutoff_s) for part in costs.parts(PART_LAYOUTS)]
+    parts = search.workers.map(bounds.fullest_stage_bounds, tasks)
+    step = np.maximum(costs.layouts["bound_s"], np.concatenate([*parts, np.empty(0)]))
     order = np.argsort(step, kind="stable")
     possible = order[step[order] < inf]
     search.drop("memory", len(costs) - len(possible))
@@ -38,6 +42,6 @@ def can_fit(search: Search, costs: LayoutCosts) -> LayoutCosts:
     capacity = request.capacity_bytes / (1.0 + options.MARGIN)
     fits = bounds.least_memory(model, costs, offload=model.offload)["device_bytes"] <= capacity
     if model.offload:
-        relieved = host_share_bytes(request) * (1.0 + request.recipe.fragmentation_fraction)
+        relieved = hosts.limit_bytes(request, costs.layouts) * (1.0 + request.recipe.fragmentation_fraction)
         fits &= bounds.least_memory(model, costs)["device_bytes"] <= capacity + relieved
     return costs.take(fits)

@@ -21,7 +21,8 @@ from cost_models.specs.workload import WorkloadSpec, default_workload
 from planner import rules
 from planner.errors import RequestError
 from planner.overrides import Overrides
-from planner.rules import FLEXIBLE, SCHEDULES
+from planner.recipe_parts import with_optimizer
+from planner.rules import FLEXIBLE, OPTIMIZERS, PRECISIONS, SCHEDULES
 
 DEFAULT_RECIPE = "megatron"
 DEFAULT_GAP = 0.005
@@ -44,6 +45,8 @@ TARGETS = (
     "runtime",
 )
 """What a plan can be for: any open launcher, one of them, or this project's own runtime."""
+SEARCHABLE = ("precision", "optimizer", "loss", "offload", "groups", "meshes")
+"""What is searched on request only: variants of the recipe, and knobs that cost time and rarely win."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,9 @@ class PlanRequest(Spec):
     )
     recompute: Literal["none", "selective", "full"] | None = Field(
         None, description="the only kind of recompute to search (full: of every layer), None = all"
+    )
+    search: tuple[Literal[SEARCHABLE], ...] = Field(  # type: ignore[valid-type]
+        (), description="what is searched beside the usual"
     )
     gap: Annotated[NonNegativeFloat, Field(lt=1)] = Field(
         DEFAULT_GAP, description="relative gap at which a plan counts as optimal"
@@ -125,6 +131,9 @@ def build_request(
     recipe: str | None = None,
     target: str = "any",
     schedule: str | None = None,
+    precision: str | None = None,
+    optimizer: str | None = None,
+    search: str | None = None,
     gap: float = DEFAULT_GAP,
     time_limit_s: float | None = None,
     top_k: int = DEFAULT_TOP_K,
@@ -142,17 +151,23 @@ def build_request(
     num_gpus = hardware.cluster.gpus
     workload, workload_notes = _workload(model_spec, num_gpus, seq_len, global_batch, global_batch_tokens)
     _check_target(target)
+    beside = _names(search, "--search", SEARCHABLE) if search is not None else ()
+    if "meshes" in beside and target != "runtime":
+        message = f"--search meshes needs --target runtime: no launcher has stages of different sizes, got {target}"
+        raise RequestError(message)
     default_recipe = catalog.keys("frameworks").get(target, DEFAULT_RECIPE)
+    workload, recipe_spec = _recipe(workload, recipe or default_recipe, precision, optimizer)
     recipe_note = () if recipe else (f"Without --recipe the {default_recipe} recipe holds.",)
     return PlanRequest(
         model=model_spec,
         cluster=hardware.cluster,
         workload=changes.applied(workload),
         profile=changes.applied(catalog.load_profile(hardware.cluster.gpu.name)),
-        recipe=changes.applied(catalog.load_recipe(recipe or default_recipe)),
+        recipe=changes.applied(recipe_spec),
         capacity_bytes=hardware.capacity_bytes,
         target=target,
         schedules=_known(schedule, target),
+        search=beside,
         gap=gap,
         time_limit_s=time_limit_s,
         top_k=top_k,
@@ -200,16 +215,33 @@ def _known(schedule: str | None, target: str) -> tuple[str, ...]:
 
     Raises RequestError for a name that there is not.
     """
-    if schedule is None:
-        return schedules_of(target)
-    names = tuple(dict.fromkeys(name.strip() for name in schedule.split(",")))
-    known = (*SCHEDULES, FLEXIBLE)
+    return schedules_of(target) if schedule is None else _names(schedule, "--schedule", (*SCHEDULES, FLEXIBLE))
+
+
+def _names(text: str, flag: str, known: tuple[str, ...]) -> tuple[str, ...]:
+    """The names in a text with commas between, each once. Raises RequestError for one that is none of those known."""
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
     for name in names:
         if name not in known:
             hint = did_you_mean(name, known)
-            message = f"--schedule must be one or several of {', '.join(known)}, got {name!r}{hint}"
+            message = f"{flag} must be one or several of {', '.join(known)}, got {name!r}{hint}"
             raise RequestError(message)
     return names
+
+
+def _recipe(
+    workload: WorkloadSpec, recipe: str, precision: str | None, optimizer: str | None
+) -> tuple[WorkloadSpec, FrameworkRecipe]:
+    """The workload under a precision and an optimizer, and the recipe with the states of that optimizer.
+
+    Raises RequestError for a name that there is not.
+    """
+    for flag, name, known in (("--precision", precision, PRECISIONS), ("--optimizer", optimizer, OPTIMIZERS)):
+        if name is not None and name not in known:
+            message = f"{flag} must be one of {', '.join(known)}, got {name!r}{did_you_mean(name, known)}"
+            raise RequestError(message)
+    workload = workload.replaced(precision=precision or workload.precision)
+    return with_optimizer(workload, catalog.load_recipe(recipe), optimizer or workload.optimizer)
 
 
 def _hardware(changes: Overrides, flags: HardwareFlags) -> Hardware:

@@ -5,14 +5,16 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
+from cost_models.schedules import GROUPED, SLICED
 from cost_models.specs.base import Flag, NonNegativeInt, PositiveInt, Spec
 from cost_models.specs.errors import did_you_mean
 from planner.document import PlanDocument, Stage
 from planner.errors import RequestError
 from planner.request import PlanRequest
+from planner.rules import FLEXIBLE
 from planner.space import CONTEXT_TYPES, RANK_ORDERS, SCHEDULES
 
-__all__ = ["Restriction", "has", "parsed", "restricted"]
+__all__ = ["Restriction", "has", "pairs", "parsed", "restricted"]
 
 Degree = PositiveInt | None
 
@@ -38,6 +40,8 @@ class Restriction(Spec):
     micro_batch_size: Degree = None
     num_microbatches: Degree = None
     schedule: str | None = None
+    group_size: NonNegativeInt | None = None
+    slices: Degree = None
     zero_stage: Annotated[NonNegativeInt, Field(le=3)] | None = None
     recompute: Literal["none", "selective", "full"] | None = None
 
@@ -68,16 +72,25 @@ def parsed(text: str) -> Restriction:
     >>> parsed("tp=8,pp=2").given
     {'tp': 8, 'pp': 2}
     """
+    return Restriction.model_validate(pairs(text, "--why-not"))
+
+
+def pairs(text: str, flag: str) -> dict[str, Any]:
+    """The values by field of `tp=8,pp=2`: numbers, truth values and words. Raises RequestError, which names the flag.
+
+    >>> pairs("tp=8, recompute=full", "check")
+    {'tp': 8, 'recompute': 'full'}
+    """
     values: dict[str, Any] = {}
     for pair in text.split(","):
         name, equals, value = (part.strip() for part in pair.partition("="))
         if not equals or not name or not value:
-            message = f"--why-not must be field=value pairs such as tp=8,pp=2, got {text!r}"
+            message = f"{flag} must be field=value pairs such as tp=8,pp=2, got {text!r}"
             raise RequestError(message)
         if values.setdefault(name, _literal(value)) != _literal(value):
-            message = f"--why-not gives {name} twice: {_written(values[name])} and {value}"
+            message = f"{flag} gives {name} twice: {_written(values[name])} and {value}"
             raise RequestError(message)
-    return Restriction.model_validate(values)
+    return values
 
 
 def restricted(request: PlanRequest, restriction: Restriction) -> PlanRequest:
@@ -93,10 +106,20 @@ def restricted(request: PlanRequest, restriction: Restriction) -> PlanRequest:
     return request.replaced(
         recipe=recipe,
         fixed={name: int(value) for name, value in columns.items()},
-        schedules=(restriction.schedule,) if restriction.schedule else request.schedules,
+        schedules=_schedules(request, restriction),
         zero_stage=zero_stage,
         recompute=recompute,
     )
+
+
+def _schedules(request: PlanRequest, restriction: Restriction) -> tuple[str, ...]:
+    """What is searched: the schedule asked for, or those that have groups or slices; else what the request does."""
+    name = restriction.schedule
+    if restriction.group_size and name in (None, *GROUPED):
+        return (FLEXIBLE,)
+    if name is None and (restriction.slices or 1) > 1:
+        return SLICED
+    return (name,) if name else request.schedules
 
 
 def has(document: PlanDocument, restriction: Restriction) -> bool:

@@ -16,8 +16,9 @@ from planner.space import take
 
 __all__ = ["neighbours", "seeds"]
 
-# Layouts of every mesh that are costed for a first incumbent, and how many of them are replayed.
-SEEDS_A_MESH, SEEDS_REPLAYED = 2, 8
+# Layouts of every mesh of which it is looked at what they need to fit, and of these that are costed, for a first
+# incumbent; and how many are replayed.
+REFINED_A_MESH, SEEDS_A_MESH, SEEDS_REPLAYED = 128, 2, 8
 # Layouts costed on a neighbouring mesh, for an alternative to tell.
 LAYOUTS_NEARBY = 4
 
@@ -27,14 +28,19 @@ def seeds(model: CostModel, costs: LayoutCosts) -> list[Candidate]:
 
     Layouts that differ in the order of ranks or in replicas only are left out. The plans prove nothing about others.
     """
-    trial = Search(model)
+    trial, layers = Search(model), space.units(model.request.model)
     costs = in_order(trial, costs)
     plain = (costs.layouts["rank_order"] == 0) & (costs.layouts["dp_replicate"] == 1)
-    costs = refined(trial, costs.take(plain))
-    costs = costs.take(np.argsort(estimated_s(costs, space.units(model.request.model)), kind="stable"))
-    costs = costs.take(space.first_of_each(costs.layouts, space.MESH, SEEDS_A_MESH))
-    found = _best_of_each_mesh(evenly_split(trial, costs))[:SEEDS_REPLAYED]
+    costs = refined(trial, _most_promising(costs.take(plain), layers, REFINED_A_MESH))
+    costs = _most_promising(costs, layers, SEEDS_A_MESH)
+    found = evenly_split(trial, costs, SEEDS_REPLAYED)
     return [replace(replayed(candidate), bound_s=-inf) for candidate in found]
+
+
+def _most_promising(costs: LayoutCosts, layers: int, count: int) -> LayoutCosts:
+    """Of every mesh the `count` layouts of least estimate, by it."""
+    costs = costs.take(np.argsort(estimated_s(costs, layers), kind="stable"))
+    return costs.take(space.first_of_each(costs.layouts, space.MESH, count))
 
 
 def estimated_s(costs: LayoutCosts, layers: int) -> NDArray[np.float64]:
@@ -45,14 +51,6 @@ def estimated_s(costs: LayoutCosts, layers: int) -> NDArray[np.float64]:
     return np.asarray(costs.layouts["bound_s"] * (widest + (pp - 1) / (m * vpp * slices)))
 
 
-def _best_of_each_mesh(candidates: list[Candidate]) -> list[Candidate]:
-    """The first candidate of every mesh, in the order given."""
-    first: dict[tuple[int, ...], Candidate] = {}
-    for candidate in candidates:
-        first.setdefault(candidate.mesh, candidate)
-    return list(first.values())
-
-
 def neighbours(search: Search) -> None:
     """None; on the meshes one step from the best one, the evenly split plan of least bound is replayed, to be told."""
     if search.best is None or search.limit_reached:
@@ -60,7 +58,7 @@ def neighbours(search: Search) -> None:
     nearby = _nearby(search, search.best)
     if not len(nearby):
         return
-    for candidate in _best_of_each_mesh(evenly_split(Search(search.model), nearby)):
+    for candidate in evenly_split(Search(search.model), nearby, len(nearby)):
         search.add(replayed(candidate), proven=False)
 
 
@@ -73,5 +71,4 @@ def _nearby(search: Search, best: Candidate) -> LayoutCosts:
     costs = can_fit(search, costs)
     step, _ = bounds.layout_bounds(model, costs)
     costs = costs.with_columns(bound_s=step)
-    costs = costs.take(np.argsort(estimated_s(costs, space.units(model.request.model)), kind="stable"))
-    return costs.take(space.first_of_each(costs.layouts, space.MESH, LAYOUTS_NEARBY))
+    return _most_promising(costs, space.units(model.request.model), LAYOUTS_NEARBY)

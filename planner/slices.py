@@ -16,12 +16,17 @@ SLICES_NEED = (
 
 
 def slice_counts(request: PlanRequest, pp: int, in_turns: bool) -> list[int]:
-    """Into how many slices a sequence is cut, ascending; multiples of pp where ranks take slices in turns."""
+    """Into how many slices a sequence is cut, ascending; multiples of pp where ranks take slices in turns.
+
+    Where the request fixes a number it is that one, however short the slices.
+    """
+    seq_len, asked = request.workload.seq_len, request.fixed.get("slices")
+    if asked is not None:
+        return [asked] if asked > 1 and not (in_turns and asked % pp) else []
     if in_turns:
         counts = [pp * factor for factor in SLICE_FACTORS]
     else:
         counts = [2**power for power in range(1, (SLICE_FACTORS[-1] * pp).bit_length())]
-    seq_len = request.workload.seq_len
     return [count for count in counts if seq_len % count == 0 and seq_len // count >= LEAST_SLICE_TOKENS]
 
 

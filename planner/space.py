@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Mapping, Sequence
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -10,15 +11,17 @@ from numpy.typing import ArrayLike, NDArray
 from cost_models import schedules
 from cost_models.specs.cluster import ClusterSpec
 from planner import rules
-from planner.document import PlanDocument
+from planner.document import Configuration, PlanDocument
 from planner.pipelines import (
+    BATCH_FIELDS,
     ONE_CHUNK,
+    batch_ways,
     deepest,
+    divisors,
     is_sliced,
     schedule_names,
     sliced_schedules,
     units,
-    unsliced_schedules,
 )
 from planner.request import PlanRequest
 from planner.rules import SCHEDULES
@@ -26,7 +29,6 @@ from planner.rules import SCHEDULES
 __all__ = [
     "CONTEXT_TYPES",
     "LAYOUT_FIELDS",
-    "NOT_SEARCHED",
     "OFFLOADS",
     "ONE_CHUNK",
     "RANK_ORDERS",
@@ -49,7 +51,6 @@ __all__ = [
     "known_values",
     "layouts",
     "meshes",
-    "not_searched",
     "one_factor_away",
     "schedule_names",
     "sequence_parallel",
@@ -81,6 +82,8 @@ LAYOUT_FIELDS = (
     "slices",
     "group_size",
 )
+_OF_BATCHES = [LAYOUT_FIELDS.index(name) for name in BATCH_FIELDS]
+_OF_GROUPS = [index for index, name in enumerate(LAYOUT_FIELDS) if name not in BATCH_FIELDS]
 
 # Per stage: how states are sharded, in order of preference at equal cost. Columns as the cost symbols name them.
 ZERO_MODES: Mapping[str, NDArray[np.int64]] = {
@@ -112,29 +115,11 @@ RECOMPUTE_SETS: tuple[tuple[str, ...], ...] = (
 # Per stage: what lives on the host, as fractions. Columns as the cost symbols name them.
 OFFLOADS = ("offload_weights", "offload_gradients", "offload_optimizer", "offload_activations")
 
-NOT_SEARCHED = (
-    "offload to the host where something fits without",
-    "tensor parallelism beyond the innermost network tier",
-    "shard groups other than all of DP and the most of it that stays inside a network tier",
-    "experts with HSDP or with pipeline ranks inside DP",
-    "stages that split a repeating group of layers",
-)
-
-
-def not_searched(request: PlanRequest) -> tuple[str, ...]:
-    """What no layout of the search has, with the flag that adds it where there is one."""
-    left = [name for name in SCHEDULES if name not in schedule_names(request)]
-    cuts = "slices of several sequences, and other numbers of slices than a few times pp or powers of two"
-    return (
-        *NOT_SEARCHED,
-        *((f"the schedules {', '.join(left)} (--target runtime, --schedule)",) if left else ()),
-        "DualPipe with two copies of the parameters",
-        *((cuts,) if is_sliced(request) else ()),
-    )
-
 
 def take(columns: Mapping[str, NDArray[Any]], rows: Any) -> dict[str, NDArray[Any]]:
-    """The columns, restricted to `rows` (indices or a mask)."""
+    """The columns, restricted to `rows` (indices, a mask or a slice)."""
+    if isinstance(rows, np.ndarray) and rows.dtype == np.bool_:  # a column at a time, a mask is several times dearer
+        rows = np.flatnonzero(rows)
     return {name: column[rows] for name, column in columns.items()}
 
 
@@ -152,7 +137,7 @@ def first_of_each(columns: Mapping[str, NDArray[Any]], names: Sequence[str], cou
     return np.sort(order[place < count])
 
 
-def known_values(job: PlanRequest | PlanDocument) -> dict[str, int]:
+def known_values(job: PlanRequest | PlanDocument | Configuration) -> dict[str, int]:
     """What the rules read of a job: facts of its model, its workload and its cluster."""
     model, moe = job.model, job.model.moe
     return {
@@ -173,6 +158,8 @@ def known_values(job: PlanRequest | PlanDocument) -> dict[str, int]:
         "model_layers": model.layers,
         "moe_layers": model.moe_layers,
         "windowed_layers": sum(kind.window > 0 for kind in model.layer_kinds),
+        "precision": rules.PRECISIONS.index(job.workload.precision),
+        "optimizer": rules.OPTIMIZERS.index(job.workload.optimizer),
     }
 
 
@@ -206,8 +193,9 @@ def context_forms(request: PlanRequest, tp: int, cp: int) -> list[tuple[int, int
     if cp == 1:
         return [(1, 0)]
     inside = max((request.cluster.tiers[0].domain_gpus or request.cluster.gpus) // tp, 1)
-    switched = [int(d) for d in divisors(cp, inside)][-1]
-    forms = [(1, 0), (1, 1), (cp, 0)] + ([(switched, 1)] if 1 < switched < cp else [])
+    switched = [int(d) for d in divisors(cp, inside)]
+    wanted = switched if "groups" in request.search else switched[-1:]
+    forms = [(1, 0), (1, 1), (cp, 0), *((d, 1) for d in wanted if 1 < d < cp)]
     known = {**known_values(request), "tp": tp, "cp": cp}
     return [form for form in forms if rules.legal({**known, "cp_heads": form[0]}, "cp-switches-heads")]
 
@@ -216,9 +204,14 @@ def expert_forms(request: PlanRequest, tp: int, ranks: int) -> list[tuple[int, i
     """(ep, etp) of each way to deal experts to the `ranks` ranks of a stage; (1, 1) for a model without."""
     if request.model.moe is None:
         return [(1, 1)]
-    ways = [(int(ep), etp) for etp in sorted({1, tp}) for ep in divisors(request.model.moe.experts, ranks)]
+    slices = {1, tp}
+    if "groups" in request.search:
+        slices.update(divisors(request.model.moe.expert_ffn, _largest_tensor_parallel(request.cluster)).tolist())
+    every = divisors(request.model.moe.experts, ranks)
+    etp, ep = (axis.reshape(-1) for axis in np.meshgrid(sorted(slices), every, indexing="ij"))
     known = {**known_values(request), "tp": ranks, "cp": 1, "dp": 1}
-    return [(ep, etp) for ep, etp in ways if rules.legal({**known, "ep": ep, "etp": etp}, *_EXPERT_RULES)]
+    can = rules.legal({**known, "ep": ep, "etp": etp}, *_EXPERT_RULES)
+    return list(zip(ep[can].tolist(), etp[can].tolist(), strict=True))
 
 
 def one_factor_away(mesh: Mapping[str, int], meshes: Columns) -> NDArray[np.bool_]:
@@ -233,31 +226,31 @@ def one_factor_away(mesh: Mapping[str, int], meshes: Columns) -> NDArray[np.bool
 
 def layouts(request: PlanRequest, mesh: Columns) -> Columns:
     """Every legal layout on the given meshes, with the columns of LAYOUT_FIELDS and the strides of its groups."""
-    rows: list[tuple[int, ...]] = []
-    sharded = sequence_parallel(request)
+    batches, sharded = cache(partial(batch_ways, request)), sequence_parallel(request)
+    parts = [np.empty((len(LAYOUT_FIELDS), 0), dtype=np.int64)]
     for tp, cp, pp, dp in zip(*(mesh[name].tolist() for name in MESH), strict=True):
-        per_rank = request.workload.global_batch // dp
-        batches = [
-            (size, per_rank // size, *pipeline)
-            for size in divisors(per_rank, per_rank).tolist()
-            for pipeline in [
-                *unsliced_schedules(request, pp, per_rank // size),
-                *(sliced_schedules(request, tp, cp, pp) if size == 1 else ()),
-            ]
-        ]
-        groups = itertools.product(
-            context_forms(request, tp, cp),
-            expert_forms(request, tp, tp * cp * dp),
-            _data_groups(request, tp, cp, pp, dp),
-        )
-        for (cp_heads, cp_ring), (ep, etp), (order, shard) in groups:
-            for size, count, vpp, *pipeline in batches:
-                degrees = (tp, int(tp > 1 and sharded), cp, cp_heads, cp_ring, ep, etp, pp, vpp, dp, shard, dp // shard)
-                rows.append((*degrees, order, size, count, *pipeline))
-    table = np.array(rows, dtype=np.int64).reshape(-1, len(LAYOUT_FIELDS))
-    columns = {name: table[:, index] for index, name in enumerate(LAYOUT_FIELDS)}
-    columns = _held(request, columns)
+        groups = _rank_groups(request, tp, cp, pp, dp, sharded)
+        ways = batches(pp, dp, sliced_schedules(request, tp, cp, pp))
+        table = np.empty((len(LAYOUT_FIELDS), len(groups), len(ways)), dtype=np.int64)
+        table[_OF_GROUPS] = groups.T[:, :, None]
+        table[_OF_BATCHES] = ways.T[:, None, :]
+        parts.append(table.reshape(len(LAYOUT_FIELDS), -1))
+    columns = _held(request, dict(zip(LAYOUT_FIELDS, np.concatenate(parts, axis=1), strict=True)))
     return with_strides(_expressible(request, columns, {"cp_type": context_type(columns)}, "mesh", "layout"))
+
+
+def _rank_groups(request: PlanRequest, tp: int, cp: int, pp: int, dp: int, sharded: bool) -> NDArray[np.int64]:
+    """int[ways, 12]: the layout columns, those of batches left out, of each way to group the ranks of a mesh."""
+    ways = itertools.product(
+        context_forms(request, tp, cp),
+        expert_forms(request, tp, tp * cp * dp),
+        _data_groups(request, tp, cp, pp, dp),
+    )
+    rows = [
+        (tp, int(tp > 1 and sharded), cp, *context, *experts, pp, dp, shard, dp // shard, order)
+        for context, experts, (order, shard) in ways
+    ]
+    return np.array(rows, dtype=np.int64)
 
 
 def _expressible(
@@ -270,11 +263,15 @@ def _expressible(
 
 def _held(request: PlanRequest, columns: Columns) -> Columns:
     """The rows that have the values which the request fixes, of those columns that there are."""
+    if not request.fixed:
+        return columns
+    values = dict(columns)
     if "cp_heads" in columns:
-        columns = {**columns, "cp_type": context_type(columns)}
-    for name in request.fixed.keys() & columns.keys():
-        columns = take(columns, columns[name] == request.fixed[name])
-    return {name: column for name, column in columns.items() if name != "cp_type"}
+        values |= {"cp_type": context_type(columns), "group_size": group_size(columns)}
+    held = np.ones(len(columns["tp"]), dtype=bool)
+    for name in request.fixed.keys() & values.keys():
+        held &= values[name] == request.fixed[name]
+    return take(columns, held)
 
 
 def context_type(columns: Mapping[str, Any]) -> Any:
@@ -322,11 +319,11 @@ def head_position(layouts: Mapping[str, NDArray[Any]]) -> NDArray[np.int64]:
     return np.asarray(np.where(_V_SHAPED[layouts["schedule"]], 0, layouts["pp"] - 1))
 
 
-def group_size(layout: Mapping[str, int]) -> int:
-    """Micro-batches that an interleaved layout takes through a chunk in a row; 0 for other schedules."""
-    if SCHEDULES[layout["schedule"]] != "interleaved":
-        return 0
-    return layout["group_size"] or min(layout["pp"], layout["num_microbatches"])
+def group_size(layouts: Mapping[str, Any]) -> NDArray[np.int64]:
+    """Micro-batches that an interleaved layout takes through a chunk in a row; 0 for other schedules. Elementwise."""
+    usual = np.minimum(layouts["pp"], layouts["num_microbatches"])
+    size = np.where(np.equal(layouts["group_size"], 0), usual, layouts["group_size"])
+    return np.asarray(np.where(np.equal(layouts["schedule"], SCHEDULES.index("interleaved")), size, 0))
 
 
 def chunk_layers(layers: ArrayLike, vpp: ArrayLike, chunk: ArrayLike, ends_model: ArrayLike) -> NDArray[np.int64]:
@@ -361,14 +358,6 @@ def _largest_tensor_parallel(cluster: ClusterSpec) -> int:
     return min(domain, cluster.gpus)
 
 
-def divisors(value: int, largest: int) -> NDArray[np.int64]:
-    """The divisors of `value` up to `largest`, ascending."""
-    candidates = np.arange(1, int(value**0.5) + 1)
-    small = candidates[value % candidates == 0]
-    both = np.unique(np.concatenate([small, value // small]))
-    return np.asarray(both[both <= largest], dtype=np.int64)
-
-
 def _shard_sizes(request: PlanRequest, dp: int, stride: int) -> list[int]:
     """Sizes of the sharding group: the whole of dp, and the largest that stays inside each network tier (HSDP).
 
@@ -376,6 +365,8 @@ def _shard_sizes(request: PlanRequest, dp: int, stride: int) -> list[int]:
     """
     fixed = request.fixed.get("dp_shard", dp // request.fixed.get("dp_replicate", 1))
     sizes = {dp, *(size for size in divisors(dp, dp).tolist() if size == fixed)}
+    if "groups" in request.search:
+        sizes.update(size for size in divisors(dp, dp).tolist() if size > 1)
     for tier in request.cluster.tiers:
         reach = (tier.domain_gpus or request.cluster.gpus) // stride
         inside = [int(d) for d in divisors(dp, max(reach, 1)) if d > 1]

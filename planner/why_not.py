@@ -6,7 +6,7 @@ from typing import Literal
 
 from cost_models.specs.units import format_bytes
 from planner import compose, space
-from planner.compose import TIME_BAND
+from planner.bands import TIE_BAND
 from planner.document import MEMORY_CAUSES, PlanDocument
 from planner.explain.explanation import notes
 from planner.explain.setting import Plan
@@ -14,6 +14,7 @@ from planner.fixed import layout_of, planned, request_of
 from planner.forbidden import BrokenRule, broken_rules
 from planner.incumbent import Search
 from planner.infeasible import nearest
+from planner.not_searched import not_searched
 from planner.options import FULL, MARGIN
 from planner.predict import CostModel
 from planner.report.quantities import duration, percent
@@ -126,7 +127,7 @@ def _forbidden(document: PlanDocument, held: PlanRequest, restriction: Restricti
     if broken:
         messages = "; ".join(rule.message for rule in broken)
         return Answer(restriction.text, "forbidden", f"{restriction.text} is not legal: {messages}", rules=broken)
-    unknown = "; ".join(space.not_searched(held))
+    unknown = "; ".join(not_searched(held))
     return Answer(restriction.text, "not_searched", f"{restriction.text} is legal, but not searched are: {unknown}")
 
 
@@ -154,7 +155,8 @@ def _over_memory(document: PlanDocument, search: Search, restriction: Restrictio
         f"{shortfall.stage} ({MARGIN:.0%} margin included), {format_bytes(needed - capacity)} more than the "
         f"{format_bytes(capacity)} that are usable"
     )
-    return Answer(restriction.text, "over_memory", told, shortfall=shortfall)
+    ask = f"`plan check {restriction.text.replace(', ', ',')}`, with the flags of the job, lists what would make it fit"
+    return Answer(restriction.text, "over_memory", told, shortfall=shortfall, notes=(ask,))
 
 
 def _compared(document: PlanDocument, search: Search, restriction: Restriction, asked: PlanRequest) -> Answer:
@@ -183,7 +185,7 @@ def _compared(document: PlanDocument, search: Search, restriction: Restriction, 
 def _kind(slower_by: float) -> Literal["slower", "tie", "faster"]:
     if slower_by < -EQUAL:
         return "faster"
-    return "tie" if slower_by <= TIME_BAND else "slower"
+    return "tie" if slower_by <= TIE_BAND else "slower"
 
 
 def _sentence(kind: str, best: str, step_s: float, other_s: float) -> str:
@@ -194,7 +196,11 @@ def _sentence(kind: str, best: str, step_s: float, other_s: float) -> str:
     if abs(other_s - step_s) <= EQUAL * step_s:
         return f"{best}, as long as the plan: a tie"
     slower = f"{best}, {much} ({share}) more than the plan"
-    return f"{slower}: a tie, for predictions are off by up to {TIME_BAND:.0%}" if kind == "tie" else slower
+    return (
+        f"{slower}: a tie, for predictions of such a difference are off by up to {TIE_BAND:.0%}"
+        if kind == "tie"
+        else slower
+    )
 
 
 def _missed(document: PlanDocument, slower_by: float, asked: PlanRequest) -> str:
@@ -204,7 +210,7 @@ def _missed(document: PlanDocument, slower_by: float, asked: PlanRequest) -> str
         return "a limit stopped the search for the plan"
     if -slower_by <= certificate.gap:
         return f"the search for the plan was content within {percent(certificate.gap, 2)}"
-    return f"the search for the plan had other limits, or does not look there: {'; '.join(space.not_searched(asked))}"
+    return f"the search for the plan had other limits, or does not look there: {'; '.join(not_searched(asked))}"
 
 
 def _time(plan: Mapping[str, float], other: Mapping[str, float]) -> tuple[Difference, ...]:

@@ -37,7 +37,7 @@ def build(
     cuts = np.searchsorted(stage[within], np.arange(num_stages + 1)).tolist()
     step = units * grid.stride + resource
     rows = [within[start:end] for start, end in zip(cuts[:-1], cuts[1:], strict=True)]
-    steps = [np.unique(step[entry], return_inverse=True) for entry in rows]
+    steps = [grid.distinct(step[entry]) for entry in rows]
 
     usable_up = [np.zeros(1, dtype=np.int64)]
     for distinct, _ in reversed(steps):
@@ -72,6 +72,12 @@ class _Grid:
         self.stride = 2 * total_resource + 1
         self.whole = total_units * self.stride + total_resource
         self._used = np.arange(self.whole + 1) % self.stride <= total_resource
+
+    def distinct(self, numbers: IntArray) -> tuple[IntArray, IntArray]:
+        """Distinct ones of `numbers` int[k], ascending, and which of them each is; counted, not sorted."""
+        found = np.zeros(self.whole + 1, dtype=bool)
+        found[numbers] = True
+        return np.flatnonzero(found), (np.cumsum(found) - 1)[numbers]
 
     def states(self, numbers: IntArray) -> IntArray:
         """Distinct ones of `numbers` int[k] that are on the grid, ascending."""

@@ -39,6 +39,18 @@ def simulate(table: ActionTable, times: StageTimes) -> Step:
     return Step(rank_end_s.max(axis=-1), rank_end_s)
 
 
+def period_s(table: ActionTable, times: StageTimes) -> FloatArray:
+    """[...] seconds from step to step where no rank waits for the others in between. Raises as `simulate`.
+
+    Those of the rank that is busy longest, from its first work to its last. Qi et al. 2024 call it the cost of a
+    schedule: they step the optimizer at once and validate afterwards.
+    """
+    start_s, end_s = action_times(table, times)
+    begun_s = start_s[..., table.rank_start[:-1]] - times.first_s
+    period: FloatArray = (end_s[..., table.rank_start[1:] - 1] + times.last_s - begun_s).max(axis=-1)
+    return period
+
+
 def action_times(table: ActionTable, times: StageTimes) -> tuple[FloatArray, FloatArray]:
     """Start and end in seconds of every action, each [..., actions] in the table's order. Raises as `simulate`."""
     graph = action_graph(table)

@@ -1,8 +1,9 @@
 """V-Min (Qi et al. 2024, "Pipeline Parallelism with Controllable Memory"): the V placement in a third of 1F1B's memory.
 
 Micro-batches go through the V without any wait, so that a rank keeps about 2p / 3 + 2 chunks, p / 3 + 1 micro-batches
-of its layers. Where forwards and gradients do not last equally long, each micro-batch waits a little for the one
-before: the bubble then grows with m.
+of its layers. The price: where forwards and gradients do not last equally long, and for every hop, each micro-batch
+waits a little for the one before, so that the bubble grows with m. Of equal ranks a micro-batch takes six times the
+longer of a chunk's forward and input gradient, and up to six hops.
 """
 
 from functools import lru_cache
@@ -19,7 +20,11 @@ REQUIRES = "ranks >= 2, two chunks a rank, micro-batches >= 1"
 
 AT_ONCE = ((1, 1), (1, 1), (1, 1), (1, 1))
 BLOCKS = (Block(AT_ONCE, turns=(1, 3, 1)), Block(AT_ONCE, turns=(1, 1, 1)), Block(AT_ONCE, turns=(1, 5, 1)))
-"""By p % 3: the shortest turns that bring no two actions of a rank to the same unit."""
+"""By p % 3: turns that bring no two actions of a rank to the same unit.
+
+The first two are the published ones. Where p % 3 is 2, (1, 1, 1) is published too; turning four units later keeps no
+more and shortens the bubble by four units.
+"""
 
 bound_terms = enter_and_stay
 legal = fits_a_v

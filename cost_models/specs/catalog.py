@@ -17,6 +17,7 @@ from cost_models.specs.files import read_text
 from cost_models.specs.gpu import GpuSpec
 from cost_models.specs.hf_config import load_cached_config, load_hf_config
 from cost_models.specs.model import ModelSpec
+from cost_models.specs.node_groups import MixedCluster
 from cost_models.specs.profile import HardwareProfile
 from cost_models.specs.recipe import FrameworkRecipe
 from cost_models.specs.scaled_profile import scaled_fields
@@ -144,6 +145,14 @@ def load_cluster(name: str, gpus: int) -> ClusterSpec:
     if isinstance(fields.get("gpu"), str):
         fields["gpu"] = load_gpu(fields["gpu"])
     return ClusterSpec.model_validate({**fields, "gpus": gpus})
+
+
+def load_mixed_cluster(name: str) -> MixedCluster | None:
+    """Return the cluster of a TOML file that has `groups` of nodes; None for a preset and any other file."""
+    if not _is_file(name):
+        return None
+    fields = _fields("clusters", name)
+    return MixedCluster.model_validate(fields) if "groups" in fields else None
 
 
 def default_cluster(gpu: str, gpus: int) -> ClusterSpec:

@@ -18,7 +18,9 @@ class NetworkTier(Spec):
     label: ClassVar[str] = "tier"
 
     name: Name = Field(description="name shown in reports")
-    kind: Literal["nvlink", "pcie", "network"] = Field(description="what the links are; picks the link fraction")
+    kind: Literal["nvlink", "mesh", "pcie", "network"] = Field(
+        description="what the links are; picks the link fraction. mesh: nvlink straight from each GPU to each other"
+    )
     domain_gpus: GpuCount | None = Field(None, description="GPUs that reach each other through this tier; None = all")
     link_bandwidth_bytes_per_s: PositiveFloat = Field(description="bytes/s of one link in one direction, line rate")
     links_per_gpu: PositiveFloat = Field(description="links of a GPU; 0.125 when eight GPUs share one NIC")
@@ -31,6 +33,18 @@ class NetworkTier(Spec):
     def bandwidth_bytes_per_s(self) -> float:
         """Bytes/s of one GPU in one direction when every GPU of the domain sends."""
         return self.link_bandwidth_bytes_per_s * self.links_per_gpu / self.oversubscription
+
+    @property
+    def links(self) -> str:
+        """What profiles call links of this kind: a mesh is made of the same links as a switched domain."""
+        return "nvlink" if self.kind == "mesh" else self.kind
+
+    @model_validator(mode="after")
+    def _mesh_has_an_end(self) -> Self:
+        if self.kind == "mesh" and (self.domain_gpus is None or self.domain_gpus < 2):
+            message = f"domain_gpus must be >= 2 where kind is mesh, got {self.domain_gpus}"
+            raise ValueError(message)
+        return self
 
 
 class ClusterSpec(Spec):

@@ -1,12 +1,10 @@
 """The kinds of layer of a model, and how they repeat along its depth."""
 
-from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
 
-@dataclass(frozen=True, order=True)
-class LayerKind:
+class LayerKind(NamedTuple):
     """What tells layers of one model apart: the attention window in tokens (0 = full) and experts or a dense MLP."""
 
     window: int

@@ -91,7 +91,7 @@ class HardwareProfile(Spec):
         0.0, description="compute time that each doubling of the nodes adds, waiting for the slowest; as a fraction"
     )
     link_fraction: FractionByName = Field(
-        description="reached share of the line rate by tier kind: nvlink, pcie, network"
+        description="reached share of the line rate by kind of link: nvlink, pcie, network"
     )
     collective_base_latency_s: NonNegativeFloat = Field(description="fixed time of one collective, s")
     overlap: OverlapSlowdown = Field(description="interference of compute and collectives")

@@ -48,6 +48,19 @@ class FrameworkRecipe(Spec):
     fused_biased_activation: Flag = Field(
         False, description="a gated activation of experts with biases, clamped, is one kernel; else a chain of them"
     )
+    fused_gradient_accumulation: Flag = Field(
+        True, description="weight gradients are added up within their products; else by kernels of their own"
+    )
+    recompute_stops_early: Flag = Field(
+        False,
+        description="running a layer again ends with the last tensor that its backward needs; else with its output",
+    )
+    keeps_cast_operands: Flag = Field(
+        True, description="operands of fp8 products are kept as they were cast; else in bf16, and cast once more"
+    )
+    keeps_gathered_operands: Flag = Field(
+        False, description="what sequence parallelism gathers for a product is kept whole; else gathered once more"
+    )
     dropout: Flag = Field(False, description="dropout masks are kept for backward")
     sequence_parallel: Flag = Field(
         True, description="tensor parallelism shards norms and residuals along the sequence"
@@ -55,6 +68,9 @@ class FrameworkRecipe(Spec):
     overlap_gradient_reduce: Flag = Field(True, description="gradient reduction runs beside backward")
     reduces_each_micro_batch: Flag = Field(
         True, description="sharded gradients are reduced after every micro-batch; else once, after the last"
+    )
+    reduces_in_buckets: Flag = Field(
+        False, description="gradients are sharded unit by unit within a backward; else a chunk's after its backward"
     )
     overlap_parameter_gather: Flag = Field(True, description="parameter gather runs beside forward")
     overlap_tensor_parallel: Flag = Field(
@@ -75,11 +91,24 @@ class FrameworkRecipe(Spec):
     interleaves: Flag = Field(
         False, description="recipes of this framework interleave wherever a pipeline is short of work"
     )
+    fills_stages: Flag = Field(
+        False, description="layers that do not divide into stages leave the last one short; else they are dealt evenly"
+    )
     reshards_in_pipeline: Flag = Field(
         True, description="sharded weights are freed after each forward with pipeline parallelism too"
     )
+    keeps_stage_outputs: Flag = Field(
+        False, description="what a pipeline stage hands on stays allocated until the backward of its micro-batch"
+    )
     fragmentation_fraction: Annotated[NonNegativeFloat, Field(lt=1)] = Field(
         0.06, description="reserved over allocated memory, less 1"
+    )
+    growing_segments: Flag = Field(
+        True,
+        description="what the passes leave free serves the optimizer's copies; else these need blocks of their own",
+    )
+    stranded_logit_bytes: BytesPerValue = Field(
+        0, description="reserved beside the loss's peak, of a block that no later tensor fits, bytes per logit"
     )
     library_bytes: NonNegativeInt = Field(
         84_000_000, description="workspaces that matrix and attention libraries hold inside the allocator, bytes"
@@ -91,9 +120,24 @@ class FrameworkRecipe(Spec):
     optimizer_temporary_bytes: BytesPerValue = Field(
         0, description="temporaries of the optimizer step, bytes per parameter"
     )
+    optimizer_group_elements: NonNegativeInt = Field(
+        0, description="most parameters that the optimizer steps at one time where weights are sharded; 0: all of them"
+    )
+    norm_copy_bytes: BytesPerValue = Field(
+        0, description="copy of the largest gradient of a rank that its norm is taken of, bytes per element"
+    )
+    norm_of_shards: Flag = Field(
+        True, description="the norm is taken of the gradients that a rank owns; else of whole ones before sharding"
+    )
+    kernel_bytes: NonNegativeInt = Field(
+        0, description="device code that libraries load at once, beside the profile's context, bytes"
+    )
     vocab_multiple: PositiveInt = Field(128, description="the vocabulary is padded to this times the TP degree")
     expert_dispatcher: Literal["alltoall", "deduplicated"] = Field(
         "alltoall", description="how copies of a token travel to its experts; deduplicated: once to each node"
+    )
+    launch_factor: Annotated[PositiveFloat, Field(ge=0.5, le=20)] = Field(
+        1.0, description="host time of a launch over the profile's: modules and hooks in Python take longer"
     )
     launches_per_expert: Flag = Field(True, description="the products of a rank's experts are launched one by one")
     cuda_graphs: Flag = Field(False, description="kernels are replayed from graphs, without host launches")

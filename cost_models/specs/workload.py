@@ -26,7 +26,9 @@ class WorkloadSpec(Spec):
     document_mask_imbalance: Imbalance = Field(
         1.0, description="attention work of the slowest context-parallel rank over the mean"
     )
-    optimizer: Literal["adamw"] = Field("adamw", description="AdamW with fp32 moments")
+    optimizer: Literal["adamw", "adamw-8bit", "precision-aware"] = Field(
+        "adamw", description="AdamW with moments in fp32, in 8 bits, or with moments and gradients in bf16"
+    )
 
     @property
     def tokens(self) -> int:

@@ -1,14 +1,18 @@
 """The plan document: one versioned JSON document that the report, the launchers and the runtime read, and only it."""
 
+from planner.document.configuration import Configuration, virtual_stages
 from planner.document.files import check_writable, dumps, json_schema, loads, read, write, write_text
 from planner.document.parallelism import Parallelism
-from planner.document.plan import SCHEMA_VERSION, Digests, PlanDocument, virtual_stages
+from planner.document.plan import SCHEMA_VERSION, Digests, PlanDocument
 from planner.document.prediction import (
     Alternative,
     Certificate,
+    HeterogeneousPlan,
+    HeterogeneousStage,
     LauncherAnswer,
     PeakMemory,
     Prediction,
+    RecipeVariant,
     Verdict,
     verdict_of,
 )
@@ -20,6 +24,7 @@ from planner.document.stage import (
     Recompute,
     RecomputeModule,
     Stage,
+    StageChoice,
     StagePrediction,
     recompute_summary,
     zero_summary,
@@ -32,8 +37,11 @@ __all__ = [
     "Alternative",
     "Certificate",
     "Chunk",
+    "Configuration",
     "Digests",
     "DocumentError",
+    "HeterogeneousPlan",
+    "HeterogeneousStage",
     "LauncherAnswer",
     "MemoryByCause",
     "Offload",
@@ -41,9 +49,11 @@ __all__ = [
     "PeakMemory",
     "PlanDocument",
     "Prediction",
+    "RecipeVariant",
     "Recompute",
     "RecomputeModule",
     "Stage",
+    "StageChoice",
     "StagePrediction",
     "Verdict",
     "check_writable",

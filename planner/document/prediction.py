@@ -6,7 +6,18 @@ from pydantic import Field, model_validator
 
 from cost_models.specs.base import Flag, PositiveFloat
 from planner.document.parallelism import Parallelism
-from planner.document.record import ByKey, Bytes, Count, FiniteFloat, Fraction, Record, Seconds, agree, check_band
+from planner.document.record import (
+    ByKey,
+    Bytes,
+    Count,
+    Degree,
+    FiniteFloat,
+    Fraction,
+    Record,
+    Seconds,
+    agree,
+    check_band,
+)
 from planner.document.stage import MemoryByCause, check_memory
 
 Verdict = Literal["yes", "borderline", "no"]
@@ -97,6 +108,57 @@ class Alternative(Record):
     zero_stage: str = Field(description="ZeRO levels of its stages, such as 1 or 1-3")
     recompute: str = Field(description="what it computes again, such as core_attention 40/80")
     tie: Flag = Field(description="within the band: the prediction cannot tell it from the best")
+
+
+class RecipeVariant(Record):
+    """A variant of the recipe that was searched, and what it costs."""
+
+    precision: str = Field(description="data type of the matrix products")
+    optimizer: str
+    loss: str = Field(description="plain, fused or chunked")
+    step_time_s: Seconds = Field(description="of its best plan found, else of the document's plan under it")
+    bound_s: Seconds = Field(description="no plan of the variant that was looked at is faster than this")
+    device_bytes: Bytes = Field(description="peak of the fullest GPU of that plan")
+    fits: Flag = Field(description="whether that plan fits, with the margin")
+    own_plan: Flag = Field(description="whether it is a plan found for the variant")
+
+
+class HeterogeneousStage(Record):
+    """One pipeline rank of a plan whose stages differ in size."""
+
+    layers: Count = Field(description="repeating groups of layers")
+    gpus: Degree = Field(description="tp * dp")
+    tp: Degree
+    dp: Degree
+    micro_batch_size: Degree = Field(description="sequences of one of its data-parallel ranks at a time")
+    zero_stage: Count
+    recompute_layers: Count = Field(description="groups of layers that compute something again")
+    device_bytes: Bytes = Field(description="peak of one of its GPUs")
+
+
+class HeterogeneousPlan(Record):
+    """The fastest 1F1B pipeline whose stages have GPUs, TP and DP of their own, where it beats the document's plan."""
+
+    stages: tuple[HeterogeneousStage, ...] = Field(min_length=2)
+    num_microbatches: Degree
+    step_time_s: Seconds
+    bound_s: Seconds = Field(description="no such pipeline is faster than this")
+    faster_by: Fraction = Field(description="fraction by which its step is shorter than the document's plan's")
+
+    @model_validator(mode="after")
+    def _stages_agree(self) -> Self:
+        for rank, stage in enumerate(self.stages):
+            if stage.gpus != stage.tp * stage.dp:
+                message = f"stages[{rank}].gpus must be tp * dp = {stage.tp * stage.dp}, got {stage.gpus}"
+                raise ValueError(message)
+            first = self.stages[0]
+            if stage.dp * stage.micro_batch_size != first.dp * first.micro_batch_size:
+                message = (
+                    f"stages[{rank}].dp * micro_batch_size must be that of stage 0 = "
+                    f"{first.dp * first.micro_batch_size}, got {stage.dp * stage.micro_batch_size}"
+                )
+                raise ValueError(message)
+        return self
 
 
 class LauncherAnswer(Record):

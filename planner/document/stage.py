@@ -91,8 +91,8 @@ class StagePrediction(Record):
         return self
 
 
-class Stage(Record):
-    """One pipeline rank."""
+class StageChoice(Record):
+    """What one pipeline rank holds and how it keeps within memory."""
 
     chunks: tuple[Chunk, ...] = Field(min_length=1, description="its chunks, first to last")
     layers: Count = Field(description="sum over its chunks")
@@ -102,7 +102,6 @@ class Stage(Record):
     reshard_after_forward: Flag = Field(default=False, description="gathered parameters are freed after the forward")
     recompute: Recompute = Recompute()
     offload: Offload = Offload()
-    predicted: StagePrediction
 
     @model_validator(mode="after")
     def _layers_add_up(self) -> Self:
@@ -114,6 +113,17 @@ class Stage(Record):
             message = f"recompute.layers must be <= layers = {self.layers}, got {self.recompute.layers}"
             raise ValueError(message)
         return self
+
+
+class Stage(StageChoice):
+    """One pipeline rank."""
+
+    predicted: StagePrediction
+
+    @property
+    def choice(self) -> StageChoice:
+        """The stage without what it costs."""
+        return StageChoice(**{name: getattr(self, name) for name in StageChoice.model_fields})
 
 
 def check_memory(causes: MemoryByCause, allocated: float, reserved: float, device: float) -> None:

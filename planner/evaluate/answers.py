@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from cost_models.schedules.errors import ScheduleError
 from cost_models.specs.errors import SpecError
+from planner.bands import MEMORY_BANDS, time_band
 from planner.document import verdict_of
 from planner.errors import RequestError
 from planner.evaluate.errors import RunError, UnsupportedRunError
@@ -27,12 +28,6 @@ STAGES_THAT_SHARD_MORE = (2, 3)
 RECOMPUTED_SHARES = (0.25, 0.5, 0.75, 1.0)
 # A value that is tried may need this much of the memory by prediction.
 DOUBT = 1.1
-# Four of five measured step times lie within a factor 1 + band of the prediction: of dense models and of models with
-# experts, where the row says how it was run, and where its framework, degrees or sizes had to be assumed.
-TIME_BANDS = {"dense": (0.14, 0.25), "experts": (0.22, 0.40)}
-# The same of peak bytes, by whether activations are kept as Transformer Engine keeps them (its recipes were checked
-# to a percent), or by eager modules, compilers and allocators of many kinds.
-MEMORY_BANDS = (0.06, 0.16)
 # Columns whose assumption makes an answer unsure.
 DECISIVE = ("recipe", "tp", "pp", "ep", "micro_batch", "hidden", "n_layers", "seq_len")
 COLUMNS = (
@@ -65,13 +60,15 @@ class Answer:
     def fits(self) -> str:
         """yes, borderline or no: the fullest GPU's bytes, as the device counts them, against its usable memory.
 
-        A run that is short of memory still has what lies fragmented: the allocator frees it before it gives up.
+        A run that is short of memory still has what lies fragmented: the allocator frees it before it gives up. Where
+        segments do not grow, a run can fail beside free blocks that are too small: its bytes are as sure as the band.
         """
         if self.run is None or self.costs is None:
             return ""
         device = self.costs.device_bytes
         fragments = self.costs.reserved_bytes - self.costs.allocated_bytes
-        low, high = (device - fragments) * (1 - MARGIN), device * (1 + MARGIN)
+        above = MARGIN if self.run.recipe.growing_segments else MEMORY_BANDS[1]
+        low, high = (device - fragments) * (1 - MARGIN), device * (1 + above)
         return verdict_of(low, high, self.run.cluster.gpu.usable_memory_bytes)
 
     @property
@@ -86,7 +83,7 @@ class Answer:
         if self.run is None or self.costs is None:
             return cells
         step, allocated = self.costs.step_time_s, self.costs.allocated_bytes / GIB
-        time = 1 + TIME_BANDS["experts" if self.run.model.moe else "dense"][self.unsure]
+        time = 1 + time_band(self.run.model, unsure=self.unsure)
         memory = MEMORY_BANDS[self.unsure or not self.run.recipe.placeholder_gradient_bytes]
         values = {
             "predicted_step_time_s": step,

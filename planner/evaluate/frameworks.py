@@ -32,7 +32,7 @@ FRAMEWORKS: tuple[tuple[str, str], ...] = (
     ("megatron-lm (2019", "megatron-2021"),
     ("megatron-lm (2020", "megatron-2021"),
     ("megatron-lm (2021", "megatron-2021"),
-    ("megatron-lm + zero bubble", "megatron-2021"),
+    ("megatron-lm + zero bubble", "megatron-2022"),
     ("oneflow", "oneflow"),
     ("torchtitan", "torchtitan"),
     ("megatron", "megatron"),
@@ -76,7 +76,16 @@ FRAMEWORKS: tuple[tuple[str, str], ...] = (
     ("fsdp", "trainer"),
     ("meta internal", "llama3"),
 )
-# Where no phrase is known: by how the states are sharded.
+# Where no phrase is known: what most ran when their precision or GPU was usual. fp16 is of before 2022, years without
+# flash attention; products of 8 and 4 bits, and Blackwell, run under NVIDIA's own recipes at first.
+BY_PRECISION: tuple[tuple[str, str], ...] = (
+    ("fp4", "nemo"),
+    ("fp8", "nemo"),
+    ("float8", "nemo"),
+    ("fp16", "megatron-2021"),
+)
+BY_GPU: tuple[tuple[str, str], ...] = (("b200", "nemo"), ("b300", "nemo"), ("v100", "megatron-2021"))
+# Else by how the states are sharded.
 BY_SHARDING: dict[Sharding, str] = {"zero2": "deepspeed", "fsdp": "trainer", "grad_op": "trainer", "hsdp": "trainer"}
 # What DTensor's loss on logits sharded by tensor parallelism holds at most in its backward, bytes per logit: the fp32
 # log-probabilities, a dense gradient of the loss, the sum of it with the probabilities, and the product passed on.
@@ -98,9 +107,20 @@ def recipe_of(cells: Cells) -> FrameworkRecipe:
     framework = cells.text("framework")
     name = next((recipe for phrase, recipe in FRAMEWORKS if phrase in framework.lower()), None)
     if name is None:
-        name = BY_SHARDING.get(read_sharding(cells.text("zero_or_fsdp")) or "zero1", DEFAULT_RECIPE)
-        name = cells.assume("recipe", name, f"framework {framework!r} has no recipe" if framework else "assumed")
+        name = cells.assume(
+            "recipe", _usual(cells), f"framework {framework!r} has no recipe" if framework else "assumed"
+        )
     return _changed(cells, _loaded(_of_time(cells, name, framework)))
+
+
+def _usual(cells: Cells) -> str:
+    """The recipe of a run that names no known framework."""
+    sharded = BY_SHARDING.get(read_sharding(cells.text("zero_or_fsdp")) or "zero1")
+    if sharded is not None:
+        return sharded
+    precision, gpu = cells.text("precision").lower(), cells.text("gpu").lower()
+    told = [recipe for word, recipe in BY_PRECISION if word in precision]
+    return next(iter(told + [recipe for word, recipe in BY_GPU if word in gpu]), DEFAULT_RECIPE)
 
 
 @lru_cache(maxsize=1024)
@@ -129,6 +149,8 @@ def _of_time(cells: Cells, name: str, framework: str) -> str:
         return "torchtitan-eager"
     if name == "torchtitan" and year and int(year[1]) >= 2025:
         return "torchtitan-2025"
+    if name == "trainer" and read_sharding(cells.text("zero_or_fsdp")) in ("zero1", "zero2"):
+        return "deepspeed"
     if name == "llm-foundry" and "pure" in cells.text("precision").lower():
         return "llm-foundry-pure"
     return name
@@ -161,6 +183,10 @@ def _changed(cells: Cells, recipe: FrameworkRecipe) -> FrameworkRecipe:
         changes["overlap_tensor_parallel"] = True
     if recipe.name.startswith("torchtitan") and (cells.whole("tp") or 1) > 1:
         changes["loss_bytes_per_logit"] = SHARDED_LOSS_BYTES
+    if not recipe.fused_norm and cells.says("compile") and not cells.says("no compile", "without compile"):
+        changes |= {"fused_norm": True, "fused_activation": True, "fused_rope": True}
+    if cells.says("float8 all-gather", "fp8 all-gather"):
+        changes["parameter_gather_bytes"] = 1
     if cells.says("chunked ce", "chunked loss"):
         changes["loss_bytes_per_logit"] = 0
     return recipe.replaced(**changes) if changes else recipe

@@ -17,6 +17,8 @@ MEMORY = re.compile(r"(\d+)\s*G(?:i?B)?\b", re.IGNORECASE)
 FORMS = ("pcie", "nvl", "sxm")
 # "4x100Gb RoCE per node", "1600 Gbps/node", "400Gb/s RDMA per GPU", "8x200G HDR IB"
 NETWORK = re.compile(r"(?:(\d+)\s*x\s*)?(\d+)\s*G(?:b|bit)?(?:ps|/s)?\b([^+,;]*)", re.IGNORECASE)
+# Memories of one GPU (40 and 80 GB of an A100) that differ by this decide whether a run fits.
+FAR_APART = 1.5
 BYTES_PER_GIGABIT = 0.125e9
 
 
@@ -30,19 +32,43 @@ def gpu_named(text: str) -> GpuSpec:
         return catalog.load_gpu(text)
     except UnknownNameError:
         pass
-    family = FAMILY.search(text)
-    entries = [name for name in catalog.names("gpus") if family and _is_of_family(name, catalog.key(family[1]))]
+    entries = _family(text)
     if not entries:
         message = f"gpu must be a GPU of the catalog ({', '.join(catalog.names('gpus'))}), got {text}"
         raise UnsupportedRunError(message)
     form = next((form for form in FORMS if form in text.lower()), "sxm")
     memory = MEMORY.search(text)
+    usual = _usual_memory_bytes(text)
 
-    def distance(gpu: GpuSpec) -> tuple[float, bool, str]:
+    def distance(gpu: GpuSpec) -> tuple[float, bool, float, str]:
         off = abs(gpu.nominal_memory_bytes / 1e9 - float(memory[1])) if memory else 0.0
-        return off, form not in gpu.name, gpu.name
+        return off, form not in gpu.name, abs(gpu.nominal_memory_bytes - usual), gpu.name
 
-    return min((catalog.load_gpu(name) for name in entries), key=distance)
+    return min(entries, key=distance)
+
+
+def _family(text: str) -> list[GpuSpec]:
+    """The catalog's GPUs of the family that a name contains."""
+    family = FAMILY.search(text)
+    names = catalog.names("gpus") if family else ()
+    return [catalog.load_gpu(name) for name in names if family and _is_of_family(name, catalog.key(family[1]))]
+
+
+def _usual_memory_bytes(text: str) -> float:
+    """Nominal memory of the GPU that goes by its family's name alone; 0 where none does."""
+    family = FAMILY.search(text)
+    try:
+        return catalog.load_gpu(family[1]).nominal_memory_bytes if family else 0
+    except UnknownNameError:
+        return 0
+
+
+def _tell_memory(cells: Cells, gpu: GpuSpec) -> None:
+    """None; that a row does not say which of a GPU's memories it had is told where they are far apart."""
+    text = cells.text("gpu")
+    sizes = [other.nominal_memory_bytes for other in _family(text)]
+    if sizes and not MEMORY.search(text) and max(sizes) > FAR_APART * min(sizes):
+        cells.assume("gpu", gpu.name, "its memory is not said")
 
 
 def _is_of_family(name: str, family: str) -> bool:
@@ -56,7 +82,9 @@ def cluster_of(cells: Cells, gpus: int) -> ClusterSpec:
     Raises a RunError.
     """
     node = cells.whole("node_size") or cells.whole("gpus_per_node")
-    preset = _cluster(cells.text("cluster"), gpu_named(cells.text("gpu")).name, node, cells.text("interconnect"))
+    gpu = gpu_named(cells.text("gpu"))
+    _tell_memory(cells, gpu)
+    preset = _cluster(cells.text("cluster"), gpu.name, node, cells.text("interconnect"))
     try:
         return preset.with_gpus(gpus)
     except SpecError as error:

@@ -18,19 +18,29 @@ __all__ = ["layout_of"]
 FREE_FOR_STATES = 0.33
 # Micro-batches of a step without a pipeline where none are said; with sharded weights one is usual.
 ACCUMULATED = 8
-# Schedules that this module can deal layers for: a rank has one chunk, or chunks in turn with the other ranks.
-KNOWN = ("1f1b", "interleaved", "gpipe", "breadth-first", "zb-h1", "zb-h2")
-SCHEDULE_NAMES = {
-    "1f1b-i": "interleaved",
+# Schedules of one copy of the model and of whole sequences.
+KNOWN = ("1f1b", "interleaved", "gpipe", "breadth-first", "zb-h1", "zb-h2", *schedules.V_SHAPED)
+# Other spellings, without the word schedule and what is neither letter nor digit, and the last of the same name.
+SPELLINGS = {
+    "1f1bi": "interleaved",
+    "1f1binterleaved": "interleaved",
     "interleaved1f1b": "interleaved",
-    "virtual-pipeline": "interleaved",
+    "virtualpipeline": "interleaved",
     "vpp": "interleaved",
-    "pipedream-flush": "1f1b",
+    "pipedreamflush": "1f1b",
     "pipedream": "1f1b",
-    "zb-1p": "zb-h1",
-    "zb-2p": "zb-h2",
+    "afab": "gpipe",
+    "bfs": "breadth-first",
+    "loopedbfs": "breadth-first",
+    "zb1p": "zb-h1",
+    "zbb": "zb-h1",
+    "zb2p": "zb-h2",
+    "vzb": "zb-v",
+    "zbvzerobubble": "zb-v",
+    "zbvformatted": "zb-v",
+    **{"".join(filter(str.isalnum, name)): name for name in KNOWN},
 }
-# Schedules whose chunks lie otherwise, and the known one that is nearest in bubble and memory.
+# Schedules of other kinds, and the known one that is nearest in bubble and memory.
 NEAREST = (("dualpipe", "zb-h1"), ("zero", "zb-h1"), ("zb", "zb-h1"))
 
 
@@ -166,17 +176,20 @@ def _schedule(cells: Cells, model: ModelSpec, pp: int, micro_batches: int) -> tu
     if pp == 1:
         return "1f1b", 1
     vpp = cells.whole("vpp") or 1
-    text = (cells.text("schedule") or cells.note("schedule")).lower().replace("_", "-").replace(" ", "-")
-    name = SCHEDULE_NAMES.get(text, text)
-    if name not in KNOWN:
-        usual = "interleaved" if vpp > 1 else "1f1b"
-        nearest = next((known for word, known in NEAREST if word in name), usual)
-        name = cells.assume("schedule", nearest, f"nearest to {text}") if text else usual
+    text = (cells.text("schedule") or cells.note("schedule")).lower()
+    named = SPELLINGS.get("".join(filter(str.isalnum, text.removeprefix("schedule"))))
+    usual = "interleaved" if vpp > 1 else "1f1b"
+    name = named or usual
+    if text and named is None:
+        nearest = next((known for word, known in NEAREST if word in text), usual)
+        name = cells.assume("schedule", nearest, f"nearest to {text}")
     if name == "interleaved" and vpp == 1:
         vpp = cells.assume("vpp", max(1, (model.layers + 2) // pp), "one layer a chunk")
     if name == "1f1b" and vpp > 1:
         name = "interleaved"
-    if name.startswith("zb") and name != SCHEDULE_NAMES.get(text, text):
+    if name in schedules.V_SHAPED and vpp == 1:
+        vpp = 2
+    if name.startswith("zb-h") and named is None:
         vpp = 1
     if not schedules.schedule(name).legal(pp, vpp, micro_batches):
         requires = schedules.schedule(name).REQUIRES

@@ -35,6 +35,10 @@ LAYER_OVER_HIDDEN = 12
 PARAMETERS = re.compile(r"(?<![\d.a-z])(\d+(?:\.\d+)?)\s*([bmt])(?![a-z0-9])", re.IGNORECASE)
 EXPERTS = re.compile(r"\d+\s*x\s*\d|-a\d+|\d+e\b|moe", re.IGNORECASE)
 SIZED = re.compile(r"\d[bm]$")
+# A printed size may be off by this: it is rounded, and counts the vocabulary or does not.
+ROUNDED_SIZE = 0.03
+# A size of so many digits that differs by this is another model's.
+SIZE_DIGITS, ANOTHER_SIZE = 3, 0.01
 UNITS = {"m": 1e-3, "b": 1.0, "t": 1e3}
 # Widths of published decoders, and the parameters (1e9) of models of that width: GPT-3's table 2.1 and what followed.
 USUAL_WIDTHS = {
@@ -164,8 +168,15 @@ def _sized(cells: Cells, base: ModelSpec, name: str) -> ModelSpec:
     if base.positions == "learned" and context > base.max_seq_len:
         changes["max_seq_len"] = context
     model = base.replaced(**changes, name=name)
-    resized = given["hidden"] not in (None, base.hidden)
+    resized = given["hidden"] not in (None, base.hidden) or (given["hidden"] and _is_deeper(cells, model))
     return _with_layers(cells, model.replaced(layers=1)) if resized and given["n_layers"] is None else model
+
+
+def _is_deeper(cells: Cells, model: ModelSpec) -> bool:
+    """Whether the row's size, in three digits or more, is not that of the catalog's model at the row's width."""
+    billions = cells.number("params_b") or 0.0
+    exact = len(f"{billions:g}".replace(".", "")) >= SIZE_DIGITS
+    return exact and abs(parameters(model) / 1e9 / billions - 1) > ANOTHER_SIZE
 
 
 def _heads(cells: Cells, base: ModelSpec, hidden: int | None, heads: int | None) -> dict[str, object]:
@@ -280,6 +291,9 @@ def _with_layers(cells: Cells, model: ModelSpec) -> ModelSpec:
     two = model.replaced(layers=2)
     per_layer = parameters(two) - parameters(model)
     layers = round((billions * 1e9 - parameters(model)) / per_layer) + 1
+    even = round(layers / (cells.whole("pp") or 1)) * (cells.whole("pp") or 1)
+    if abs(even - layers) <= ROUNDED_SIZE * layers:  # models are made as deep as divides into the pipeline
+        layers = even
     if layers < 1:
         message = f"params_b must be above that of one layer ({parameters(model) / 1e9:.3g}), got {billions}"
         raise InvalidRunError(message)

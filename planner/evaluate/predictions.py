@@ -13,8 +13,8 @@ from cost_models import schedules
 from cost_models.communication import hop_seconds
 from cost_models.lowered_costs import structure
 from cost_models.schedules.live import split_histories
-from cost_models.schedules.simulate import action_times, simulate
-from cost_models.schedules.table import ActionTable
+from cost_models.schedules.sends import waiting_for_sends
+from cost_models.schedules.simulate import period_s, simulate
 from cost_models.schedules.times import StageTimes
 from planner.evaluate.runs import Run
 from planner.layout_costs import WAITING, LayoutCosts
@@ -26,8 +26,6 @@ from planner.space import SCHEDULES, joined, with_strides
 __all__ = ["RunCosts", "costs_of"]
 
 Array = NDArray[np.float64]
-# Schedules whose ranks begin the next step one after the other: Qi et al. 2024 validate the optimizer step afterwards.
-UNSYNCHRONIZED = ("zb-h2",)
 # Rounds of as many micro-batches as ranks after which a schedule repeats itself.
 LONG = 16
 Rows = dict[str, NDArray[Any]]
@@ -108,6 +106,8 @@ def _costs(run: Run, costs: LayoutCosts, index: int, stages: dict[str, Array], c
         last_s=stages["last_s"],
         hop_s=hops,
     )
+    if not run.overlaps_sends:
+        times = waiting_for_sends(times, run.placement)
     fullest = int(np.argmax(stages["device_bytes"]))
     return RunCosts(
         step_time_s=_span_s(run, times) + float(stages["global_s"].max()),
@@ -124,20 +124,13 @@ def _span_s(run: Run, times: StageTimes) -> float:
 
     def span_s(count: int) -> float:
         table = schedules.actions(run.schedule, pp, vpp, count)
-        return _period_s(table, times) if run.schedule in UNSYNCHRONIZED else float(simulate(table, times).span_s)
+        return float(simulate(table, times).span_s if run.synchronized else period_s(table, times))
 
     if micro_batches <= LONG * pp:
         return span_s(micro_batches)
     shorter = (LONG - 1) * pp + micro_batches % pp
     before, after = span_s(shorter - pp), span_s(shorter)
     return after + (micro_batches - shorter) // pp * (after - before)
-
-
-def _period_s(table: ActionTable, times: StageTimes) -> float:
-    """Seconds from step to step where no rank waits for the others between: those of the rank that is busy longest."""
-    starts, _ = action_times(table, times)
-    begun = starts[table.rank_start[: table.ranks]] - times.first_s
-    return float((simulate(table, times).rank_end_s - begun).max())
 
 
 @lru_cache(maxsize=4096)
@@ -158,17 +151,18 @@ def _alive(run: Run, recomputed: Array, again: Array, in_last: NDArray[np.int64]
     """
     pp, vpp = run.groups.shape
     ends = np.arange(pp)
+    with_head = ends == run.placement.rank[-1]
     if run.schedule not in schedules.SPLIT:
         nothing = {name: np.zeros(pp) for name in WAITING}
-        return {**nothing, "live_recompute_layers": again, "live_head": np.where(ends == pp - 1, in_last, 0)}
+        return {**nothing, "live_recompute_layers": again, "live_head": np.where(with_head, in_last, 0)}
     table = schedules.actions(run.schedule, pp, vpp, _settled(run.schedule, pp, run.layout["num_microbatches"]))
     busy, waiting = split_histories(table)
     head = waiting[:, :, -1].max(-1)
     return {
         "live_recompute_layers": again - (waiting * recomputed[:, None]).sum(-1).max(-1),
-        "live_head": np.where(ends == pp - 1, busy[:, :, -1].max(-1) + head, 0),
+        "live_head": np.where(with_head, busy[:, :, -1].max(-1) + head, 0),
         "waiting_embedding": np.where(ends == 0, waiting[:, :, 0].max(-1), 0),
-        "waiting_head": np.where(ends == pp - 1, head, 0),
+        "waiting_head": np.where(with_head, head, 0),
     }
 
 
@@ -191,7 +185,7 @@ def _stage_rows(runs: list[Run], chosen: NDArray[np.int64]) -> Rows:
                 "recompute_layers": recomputed.sum(-1),
                 "live_layers": (most * run.groups).sum(-1),
                 "has_embedding": (ends == 0).astype(np.int64),
-                "has_head": (ends == pp - 1).astype(np.int64),
+                "has_head": (ends == run.placement.rank[-1]).astype(np.int64),
                 "live_embedding": np.where(ends == 0, live[:, :, 0].max(-1), 0),
                 **_alive(run, recomputed, (most * recomputed).sum(-1), live[:, :, -1].max(-1)),
             }
@@ -211,7 +205,7 @@ def _chunk_rows(runs: list[Run], chosen: NDArray[np.int64]) -> Rows:
                 "layers": run.groups.reshape(-1),
                 "recompute_layers": _recomputed(run).reshape(-1),
                 "has_embedding": ((rank == 0) & (chunk == 0)).astype(np.int64),
-                "has_head": ((rank == pp - 1) & (chunk == vpp - 1)).astype(np.int64),
+                "has_head": ((rank == run.placement.rank[-1]) & (chunk == vpp - 1)).astype(np.int64),
             }
         )
     return joined(parts)

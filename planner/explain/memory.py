@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import sympy
 
-from cost_models import memory
+from cost_models import allocator
 from cost_models.symbols import PARTS
 from planner.document import MEMORY_CAUSES
 from planner.explain.formulas import Formula, constant, named, reduced, unit_of
@@ -17,6 +17,7 @@ OVERHEADS = ("communicators", "context", "fragmentation")
 # Seconds that one collective makes up; all others are sums over operators.
 EXCHANGES = ("gather_s", "reduce_s")
 ALLOCATED = sympy.Symbol("allocated_bytes", nonnegative=True)
+STRANDED = sympy.Symbol("stranded_bytes", nonnegative=True)
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,8 @@ def _cause(setting: Setting, cause: str) -> Formula:
     if cause not in OVERHEADS:
         return setting.formula(cause, setting.plan.stage_expressions[cause], value, "bytes")
     request = setting.plan.model.request
-    expression = memory.overheads(ALLOCATED, request.recipe, request.profile.context_bytes)[cause]
+    stranded = STRANDED if setting.cost("stranded_bytes") else 0
+    expression = allocator.overheads(ALLOCATED, stranded, request.recipe, request.profile.context_bytes)[cause]
     if cause == "context":
         return constant(cause, value)
     return setting.formula(cause, expression, value, "bytes")

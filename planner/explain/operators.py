@@ -104,8 +104,10 @@ def unit_operators(setting: Setting) -> dict[str, tuple[OperatorCost, ...]]:
 
 def _costed(setting: Setting, unit: str, operator: Operator, alike: int) -> OperatorCost:
     expressions = {name: setting.of_micro_batch(getattr(operator, name)) for name in PASSES}
-    seconds = setting.evaluated(expressions)
-    called = tuple(call for name in PASSES for call in calls(setting, expressions[name], name.removesuffix("_s")))
+    seconds = {name: setting.relief * each for name, each in setting.evaluated(expressions).items()}
+    called = tuple(
+        call for name in PASSES for call in calls(setting, expressions[name], name.removesuffix("_s"), setting.relief)
+    )
     values = setting.values(expressions.values())
     flops = alike * sum(values_of(expressions, values, FLOPS).values())
     kinds = {KINDS[f"{call.function}_s"] for call in called}
@@ -131,15 +133,19 @@ def _peak_flops(setting: Setting, kind: str) -> float:
     return float(request.cluster.gpu.peak_flops[dtype])
 
 
-def calls(setting: Setting, expression: Expr, of_pass: str) -> tuple[Call, ...]:
-    """What an expression calls on this stage, with sizes and seconds; calls of a size of nothing are left out."""
+def calls(setting: Setting, expression: Expr, of_pass: str, relief: float = 1.0) -> tuple[Call, ...]:
+    """What an expression calls on this stage, with sizes and seconds; calls of a size of nothing are left out.
+
+    `relief` is what the seconds shrink to where nodes are left idle.
+    """
     plain = reduced(expression, setting.values([expression]))
     found = [_call(setting, *each, of_pass) for each in _called(plain, sympy.Integer(1), hidden=False)]
     made = [call for call in found if call.seconds > 0 and call.times > 0]
     total_s = setting.evaluated({"total": expression})["total"]
     visible_s, hidden_s = (sum(c.times * c.seconds for c in made if c.hidden is hidden) for hidden in (False, True))
     left = max(total_s - visible_s, 0.0) / hidden_s if hidden_s else 0.0
-    return tuple(replace(call, exposed_s=call.times * call.seconds * (left if call.hidden else 1.0)) for call in made)
+    relieved = (replace(call, seconds=relief * call.seconds) for call in made)
+    return tuple(replace(c, exposed_s=c.times * c.seconds * (left if c.hidden else 1.0)) for c in relieved)
 
 
 def _called(expression: Expr, times: Expr, *, hidden: bool) -> Iterator[tuple[AppliedUndef, Expr, bool]]:

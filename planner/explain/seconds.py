@@ -101,16 +101,19 @@ def _recompute_parts(setting: Setting) -> list[TimePart]:
 
 
 def _exchange_parts(setting: Setting) -> list[TimePart]:
-    """What of moving states, in every micro-batch, nothing hides, and what pipeline ranks exchange for their slices."""
+    """What of moving states, in every micro-batch, nothing hides, what adding up gradients takes, and what pipeline
+    ranks exchange for their slices."""
     model = setting.plan.model
     request, offload, sliced = model.request, model.offload, model.sliced
     seconds = setting.evaluated(
         {
             "forward": exchange.forward_s(request.model, request.recipe, offload=offload, sliced=sliced),
             "backward": exchange.backward_s(request.model, request.recipe, offload=offload, sliced=sliced),
+            "accumulation": exchange.accumulation_s(request.recipe),
         }
     )
     parts = [TimePart("state_exchange", "stage", "state exchange", 1, seconds["forward"], seconds["backward"], 0.0)]
+    parts.append(TimePart("compute", "stage", "adding up gradients", 1, 0.0, 0.0, seconds["accumulation"]))
     if sliced:
         shared_s = setting.cost("pipeline_exchange_s") / 2
         parts.append(TimePart("pipeline_exchange", "stage", "pipeline exchange", 1, shared_s, shared_s, 0.0))

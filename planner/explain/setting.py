@@ -75,6 +75,12 @@ class Setting:
         """An output of the stage expressions, as the plan was costed."""
         return float(self.plan.chosen[output][self.rank])
 
+    @cached_property
+    def relief(self) -> float:
+        """Seconds of a pass over those of the operators, which are bound to all nodes: see `CostModel.relief`."""
+        layout = self.plan.candidate.pipeline.layout
+        return float(self.plan.model.relief(np.array([layout["world"]]))[0])
+
     def values(self, expressions: Iterable[Expr]) -> dict[str, float]:
         """The value of each symbol of some expressions, by name."""
         return self.symbols({symbol.name for each in expressions for symbol in sympy.sympify(each).free_symbols})
@@ -106,7 +112,7 @@ class Setting:
             return float(model.constants["seq_len"]) / layout["slices"]
         if name in model.constants:
             return float(model.constants[name])
-        if name == "allocated_bytes":
+        if name in ("allocated_bytes", "stranded_bytes"):
             return self.cost(name)
         if name in self._flags:
             return self._flags[name]

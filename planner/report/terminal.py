@@ -8,7 +8,9 @@ from rich.text import Text
 from planner.document import LauncherAnswer, PlanDocument, recompute_summary
 from planner.launchers import inexpressible_fields
 from planner.report import quantities
+from planner.report.heterogeneous import heterogeneous_table
 from planner.report.quantities import duration, gib, percent
+from planner.report.recipes import recipes_table
 from planner.report.tables import alternatives_table, breakdown_table, stages_table
 
 VERDICTS = {"yes": "fits", "borderline": "may not fit", "no": "does not fit"}
@@ -22,6 +24,10 @@ def report(document: PlanDocument, width: int = 100) -> RenderableType:
     sections: list[RenderableType] = [_title(document), _plan(document)]
     if document.alternatives:
         sections += [_heading("Nearest alternatives"), _body(alternatives_table(document, width))]
+    if document.recipes:
+        sections += [_heading("Recipes"), _body(recipes_table(document))]
+    if document.heterogeneous is not None:
+        sections += [_heading("Stages of different sizes"), _body(heterogeneous_table(document.heterogeneous))]
     sections += [_heading("Stages"), _body(stages_table(document.stages, width))]
     sections += [_heading("One step, and the fullest GPU"), _body(_breakdowns(document, width))]
     if document.env:

@@ -5,6 +5,8 @@ with these functions, a check evaluates them on one configuration, and the messa
 There is no second table.
 """
 
+from collections.abc import Iterable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,7 @@ from planner.rules.layout import LAYOUT_RULES
 from planner.rules.maxtext import MAXTEXT, MAXTEXT_RULES
 from planner.rules.megatron import BRIDGE, BRIDGE_RULES, MEGATRON, MEGATRON_RULES
 from planner.rules.nanotron import NANOTRON, NANOTRON_RULES
+from planner.rules.recipe import OPTIMIZERS, PRECISIONS, RECIPE_RULES
 from planner.rules.rule import SCOPES, Rule, Scope, Values, nearest_divisors
 from planner.rules.schedules import FLEXIBLE, SCHEDULES
 from planner.rules.torchtitan import TORCHTITAN, TORCHTITAN_RULES
@@ -26,6 +29,8 @@ __all__ = [
     "CONTEXT_TYPES",
     "FLEXIBLE",
     "LAUNCHERS",
+    "OPTIMIZERS",
+    "PRECISIONS",
     "RANK_ORDERS",
     "RECOMPUTE_MODULES",
     "RULES",
@@ -68,6 +73,7 @@ RULES: tuple[Rule, ...] = (
     *NANOTRON_RULES,
     *AXOLOTL_RULES,
     *MAXTEXT_RULES,
+    *RECIPE_RULES,
 )
 
 
@@ -92,21 +98,23 @@ def refusals(values: Values, launcher: str, *scopes: Scope) -> list[tuple[str, s
     return _broken(values, _express_rules(launcher, scopes))
 
 
-def _obeyed(values: Values, rules: list[Rule]) -> Any:
+def _obeyed(values: Values, rules: Iterable[Rule]) -> Any:
     result: Any = True
     for rule in rules:
         result = np.logical_and(result, rule.holds(values))
     return result
 
 
-def _broken(values: Values, rules: list[Rule]) -> list[tuple[str, str]]:
+def _broken(values: Values, rules: Iterable[Rule]) -> list[tuple[str, str]]:
     return [(rule.id, rule.message(values)) for rule in rules if not np.all(rule.holds(values))]
 
 
-def _legal_rules(ids: tuple[str, ...]) -> list[Rule]:
-    return [rule for rule in RULES if rule.kind == "legal" and (not ids or rule.id in ids)]
+@cache
+def _legal_rules(ids: tuple[str, ...]) -> tuple[Rule, ...]:
+    return tuple(rule for rule in RULES if rule.kind == "legal" and (not ids or rule.id in ids))
 
 
-def _express_rules(launcher: str, scopes: tuple[Scope, ...]) -> list[Rule]:
+@cache
+def _express_rules(launcher: str, scopes: tuple[Scope, ...]) -> tuple[Rule, ...]:
     own = [rule for rule in RULES if rule.kind == "express" and rule.launcher == launcher]
-    return [rule for rule in own if not scopes or rule.scope in scopes]
+    return tuple(rule for rule in own if not scopes or rule.scope in scopes)

@@ -77,23 +77,29 @@ def _full_attention(launcher: Launcher) -> Rule:
     )
 
 
-def _checkpoints_may_leave(launcher: Launcher, key: str) -> Rule:
+def _checkpoints_may_leave(launcher: Launcher, key: str, least_zero_stage: int) -> Rule:
+    where = " under ZeRO-3" if least_zero_stage else ""
     return launcher.rule(
         "offloads-checkpoints",
         "offload",
         "stage",
-        "activations leave the device only where layers are recomputed in full, and all of them",
+        f"activations leave the device only where layers are recomputed in full{where}, and all of them",
         f"{key} moves the inputs of checkpointed layers.",
         lambda v: (
             np.equal(v["offload_activations"], 0)
-            | (np.equal(v["offload_activations"], 1) & np.equal(v["recompute_full"], 1))
+            | (
+                np.equal(v["offload_activations"], 1)
+                & np.equal(v["recompute_full"], 1)
+                & np.greater_equal(v["zero_stage"], least_zero_stage)
+            )
         ),
         lambda v: (
-            "offload of activations must be 0, or 1 with layers recomputed in full; "
+            f"offload of activations must be 0, or 1 with layers recomputed in full{where}; "
             f"got {v['offload_activations']:g} {'with' if v['recompute_full'] else 'without'} full recompute"
         ),
         offload_activations=0.5,
         recompute_full=1,
+        zero_stage=3,
     )
 
 
@@ -101,7 +107,7 @@ TORCH_CONTEXT = "cp_comm_strategy is allgather or alltoall (a ring); Ulysses nee
 ACCELERATE_RULES = (
     *_shared(ACCELERATE, "ParallelismConfig", TORCH_CONTEXT),
     _full_attention(ACCELERATE),
-    _checkpoints_may_leave(ACCELERATE, "fsdp_activation_checkpointing_offload"),
+    _checkpoints_may_leave(ACCELERATE, "fsdp_activation_checkpointing_offload", 3),
 )
 TRAINER_RULES = (
     *_shared(TRAINER, "ParallelismConfig", TORCH_CONTEXT),
@@ -110,5 +116,5 @@ TRAINER_RULES = (
 )
 AXOLOTL_RULES = (
     *_shared(AXOLOTL, "Its schema", "context_parallel_size uses ring_flash_attn: a ring, or gathered keys and values."),
-    _checkpoints_may_leave(AXOLOTL, "activation_offloading"),
+    _checkpoints_may_leave(AXOLOTL, "activation_offloading", 0),
 )

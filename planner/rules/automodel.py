@@ -3,19 +3,19 @@
 import numpy as np
 
 from planner.rules.choices import (
-    OFFLOADED,
     equal_on_stages,
     everything_or_nothing_recomputed,
     fully_sharded_or_replicated,
     host_takes_nothing,
+    states_offloaded_together,
 )
 from planner.rules.express import (
     Launcher,
     experts_in_one_piece,
     kinds_of_context,
     kv_heads_divide,
-    microbatches_fill_1f1b,
     one_rank_order,
+    rounds_of_torch,
     runs_schedules,
     untied_with_pipeline,
     vocabulary_divides,
@@ -29,10 +29,22 @@ AUTOMODEL = Launcher("automodel", "NeMo AutoModel 0.7")
 AUTOMODEL_RULES = (
     runs_schedules(
         AUTOMODEL,
-        "pipeline.pp_schedule is a name that torch.distributed.pipelining knows.",
-        *TORCH,
+        "pipeline.pp_schedule is a name that torch.distributed.pipelining knows; of those with a V it places the "
+        "chunks of ZB-V alone.",
+        *(name for name in TORCH if name != "dualpipe-v"),
     ),
-    microbatches_fill_1f1b(AUTOMODEL),
+    AUTOMODEL.rule(
+        "fills-pipeline",
+        "num_microbatches",
+        "layout",
+        "a pipeline has at least pp micro-batches",
+        "Its recipes assert it, whatever the schedule.",
+        lambda v: np.equal(v["pp"], 1) | np.greater_equal(v["num_microbatches"], v["pp"]),
+        lambda v: f"num_microbatches must be at least pp ({v['pp']}), got {v['num_microbatches']}",
+        pp=8,
+        num_microbatches=1,
+    ),
+    rounds_of_torch(AUTOMODEL),
     untied_with_pipeline(AUTOMODEL),
     one_rank_order(AUTOMODEL),
     kv_heads_divide(AUTOMODEL),
@@ -51,18 +63,8 @@ AUTOMODEL_RULES = (
         dp_replicate=8,
     ),
     fully_sharded_or_replicated(AUTOMODEL, "strategy fsdp2 shards all states; ddp has no other parallelism beside it."),
-    AUTOMODEL.rule(
-        "reshards-after-forward",
-        "reshard_after_forward",
-        "stage",
-        "ZeRO-3 frees gathered weights after the forward pass",
-        "The distributed section has no key that keeps them.",
-        lambda v: np.less(v["zero_stage"], 3) | np.equal(v["reshard"], 1),
-        lambda v: "reshard_after_forward must be true under ZeRO-3, got false",
-        zero_stage=3,
-        reshard=0,
-    ),
     everything_or_nothing_recomputed(AUTOMODEL, "activation_checkpointing is on or off."),
-    host_takes_nothing(AUTOMODEL, *OFFLOADED),
-    *equal_on_stages(AUTOMODEL, "The configuration has one value for all ranks.", "zero", "recompute"),
+    states_offloaded_together(AUTOMODEL, "offload_policy is FSDP2's: it moves all states."),
+    host_takes_nothing(AUTOMODEL, "activations"),
+    *equal_on_stages(AUTOMODEL, "The configuration has one value for all ranks.", "zero", "recompute", "offload"),
 )

@@ -30,7 +30,8 @@ def fully_sharded_or_replicated(launcher: Launcher, why: str) -> Rule:
     def holds(values: Values) -> Any:
         one_copy = np.equal(values["dp"] * values["cp"], 1)
         inner = values["tp"] * values["cp"] * values["pp"]
-        whole = np.equal(values["zero_stage"], 0) & (one_copy | np.equal(inner, 1))
+        alone = np.equal(inner, 1) & np.equal(values["ep"], 1)
+        whole = np.equal(values["zero_stage"], 0) & (one_copy | alone)
         sharded = np.equal(values["zero_stage"], 3) & np.greater(values["dp_shard"] * values["cp"], 1)
         return whole | sharded
 
@@ -43,12 +44,14 @@ def fully_sharded_or_replicated(launcher: Launcher, why: str) -> Rule:
         holds,
         lambda v: (
             "zero_stage must be 3 with dp_shard*cp above 1, or 0 with dp alone or without dp and cp; got "
-            f"{v['zero_stage']} with tp {v['tp']}, cp {v['cp']}, pp {v['pp']}, dp {v['dp']}, dp_shard {v['dp_shard']}"
+            f"{v['zero_stage']} with tp {v['tp']}, cp {v['cp']}, pp {v['pp']}, ep {v['ep']}, dp {v['dp']}, "
+            f"dp_shard {v['dp_shard']}"
         ),
         zero_stage=1,
         tp=1,
         cp=1,
         pp=1,
+        ep=1,
         dp=8,
         dp_shard=8,
     )

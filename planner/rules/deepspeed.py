@@ -61,9 +61,9 @@ OFFLOAD_RULES: tuple[Rule, ...] = (
         "stage",
         "gradients leave the device with the optimizer states, as large a share",
         "offload_optimizer moves both; there is no key for gradients.",
-        lambda v: np.equal(v["offload_gradients"], 0) | np.equal(v["offload_gradients"], v["offload_optimizer"]),
+        lambda v: np.equal(v["offload_gradients"], v["offload_optimizer"]),
         lambda v: (
-            f"offload of gradients must be 0 or that of the optimizer ({v['offload_optimizer']:g}), "
+            f"offload of gradients must be that of the optimizer ({v['offload_optimizer']:g}), "
             f"got {v['offload_gradients']:g}"
         ),
         offload_gradients=0.5,

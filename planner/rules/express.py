@@ -23,6 +23,7 @@ __all__ = [
     "no_sequence_parallel",
     "one_rank_order",
     "one_shard_group",
+    "rounds_of_torch",
     "runs_schedules",
     "untied_with_pipeline",
     "vocabulary_divides",
@@ -235,6 +236,41 @@ def untied_with_pipeline(launcher: Launcher) -> Rule:
         lambda v: f"pp must be 1 with tied embeddings, got {v['pp']}",
         pp=2,
         tied=1,
+    )
+
+
+def rounds_of_torch(launcher: Launcher) -> Rule:
+    """Interleaved 1F1B and ZB-H1 go through equal rounds of micro-batches, whose size nobody chooses."""
+    in_rounds = [SCHEDULES.index(name) for name in ("interleaved", "zb-h1")]
+
+    def size(values: Values) -> Any:
+        """Micro-batches of a round: as many rounds as pp fits into their number."""
+        count = np.asarray(values["num_microbatches"])
+        return count // np.maximum(1, count // values["pp"])
+
+    def holds(values: Values) -> Any:
+        group = np.asarray(values["group_size"])
+        usual = np.minimum(values["pp"], values["num_microbatches"])
+        chosen = np.where(np.equal(group, 0), usual, group)
+        own = np.not_equal(values["schedule"], SCHEDULES.index("interleaved")) | np.equal(chosen, size(values))
+        whole = np.mod(values["num_microbatches"], size(values)) == 0
+        return ~np.isin(values["schedule"], in_rounds) | (own & whole)
+
+    return launcher.rule(
+        "goes-through-equal-rounds",
+        "group_size",
+        "layout",
+        "interleaved 1F1B and ZB-H1 have equal rounds of micro-batches, as many as pp fits into their number",
+        "torch.distributed.pipelining computes the rounds of these schedules itself and refuses a remainder.",
+        holds,
+        lambda v: (
+            f"interleaved 1F1B or ZB-H1 needs num_microbatches ({v['num_microbatches']}) in equal rounds of "
+            f"{size(v)} and group_size to be that, got {v['group_size']} (0: pp {v['pp']})"
+        ),
+        schedule=SCHEDULES.index("interleaved"),
+        pp=4,
+        num_microbatches=10,
+        group_size=4,
     )
 
 

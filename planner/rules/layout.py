@@ -162,6 +162,18 @@ LAYOUT_RULES: tuple[Rule, ...] = (
         layers=40,
     ),
     _legal(
+        "stages-hold-all-layers",
+        "stages",
+        "plan",
+        "the layers of all stages add up to the model's",
+        "A layer that no stage holds is not trained; old launchers dropped layers without a word.",
+        # Where nothing is said of the stages, they hold what there is.
+        lambda v: np.equal(v.get("held_layers", v["layers"]), v["layers"]),
+        lambda v: f"the layers of all stages must add up to layers ({v['layers']}), got {v['held_layers']}",
+        layers=40,
+        held_layers=32,
+    ),
+    _legal(
         "batch-divides",
         "micro_batch_size",
         "layout",

@@ -6,6 +6,7 @@ from planner.rules.choices import equal_on_stages, even_layers, everything_or_no
 from planner.rules.express import (
     Launcher,
     experts_on_tensor_ranks,
+    kinds_of_context,
     kv_heads_divide,
     one_rank_order,
     runs_schedules,
@@ -36,17 +37,39 @@ MAXTEXT_RULES = (
     one_rank_order(MAXTEXT),
     kv_heads_divide(MAXTEXT),
     vocabulary_divides(MAXTEXT),
+    kinds_of_context(MAXTEXT, "ulysses and usp are refused on GPUs.", "all_gather", "ring"),
     experts_on_tensor_ranks(MAXTEXT),
+    MAXTEXT.rule(
+        "experts-are-data-ranks",
+        "ep",
+        "layout",
+        "ep divides dp_shard",
+        "The expert axis is one of the mesh's own, over which batches are split too.",
+        lambda v: np.mod(v["dp_shard"], v["ep"]) == 0,
+        lambda v: f"ep must divide dp_shard ({v['dp_shard']}), got {v['ep']}",
+        ep=8,
+        dp_shard=4,
+    ),
     even_layers(MAXTEXT, "num_layers_per_pipeline_stage is one number."),
     MAXTEXT.rule(
         "shards-everything-or-nothing",
         "zero_stage",
         "stage",
-        "the ZeRO stage is 0 or 3",
-        "The fsdp axis shards all states, the data axis none.",
-        lambda v: np.isin(v["zero_stage"], (0, 3)),
-        lambda v: f"zero_stage must be 0 or 3, got {v['zero_stage']}",
+        "the ZeRO stage is 3 where dp_shard, cp or ep is above 1 and shards, else 0",
+        "The fsdp, context and expert axes shard all states, the data axis none.",
+        lambda v: np.where(
+            np.equal(v["zero_stage"], 0),
+            np.equal(v["cp"] * v["ep"], 1),
+            np.equal(v["zero_stage"], 3) & np.greater(v["dp_shard"] * v["cp"], 1),
+        ).astype(bool),
+        lambda v: (
+            f"zero_stage must be 0 with cp and ep 1, or 3 with dp_shard*cp above 1; got {v['zero_stage']} with "
+            f"cp {v['cp']}, ep {v['ep']}, dp_shard {v['dp_shard']}"
+        ),
         zero_stage=1,
+        cp=1,
+        ep=1,
+        dp_shard=8,
     ),
     MAXTEXT.rule(
         "keeps-gathered-weights-with-pipeline",

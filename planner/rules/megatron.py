@@ -5,8 +5,9 @@ from typing import Any
 import numpy as np
 
 from planner.rules.choices import RECOMPUTE_MODULES, equal_on_stages, host_takes_nothing
-from planner.rules.express import Launcher, runs_schedules
+from planner.rules.express import RANK_ORDERS, Launcher, runs_schedules
 from planner.rules.rule import Rule, Values
+from planner.rules.schedules import SCHEDULES
 
 __all__ = ["BRIDGE", "BRIDGE_RULES", "MEGATRON", "MEGATRON_RULES"]
 
@@ -106,7 +107,40 @@ def _offload_rules(launcher: Launcher) -> tuple[Rule, ...]:
     )
 
 
-def _rules(launcher: Launcher) -> tuple[Rule, ...]:
+INTERLEAVED = SCHEDULES.index("interleaved")
+
+
+def _groups_of_pipeline(launcher: Launcher) -> Rule:
+    """Interleaved micro-batches come in groups of pp or more, the last one too."""
+
+    def group(values: Values) -> Any:
+        return np.where(np.equal(values["group_size"], 0), values["pp"], values["group_size"])
+
+    def holds(values: Values) -> Any:
+        count, pp, size = values["num_microbatches"], values["pp"], group(values)
+        last = np.mod(count, size)
+        fits = np.greater_equal(size, pp) & np.less_equal(size, count) & ((last == 0) | np.greater_equal(last, pp))
+        return np.not_equal(values["schedule"], INTERLEAVED) | fits
+
+    return launcher.rule(
+        "groups-fill-pipeline",
+        "group_size",
+        "layout",
+        "groups of interleaved micro-batches have at least pp, the last one too",
+        "Its interleaved schedule refuses smaller groups.",
+        holds,
+        lambda v: (
+            f"group_size must be between pp ({v['pp']}) and num_microbatches ({v['num_microbatches']}) and leave no "
+            f"last group below pp, got {group(v)}"
+        ),
+        schedule=INTERLEAVED,
+        pp=4,
+        num_microbatches=3,
+        group_size=3,
+    )
+
+
+def _rules(launcher: Launcher, keeps_weights: Rule) -> tuple[Rule, ...]:
     return (
         runs_schedules(
             launcher,
@@ -126,33 +160,59 @@ def _rules(launcher: Launcher) -> tuple[Rule, ...]:
             tp=2,
             sequence_parallel=0,
         ),
-        launcher.rule(
-            "keeps-gathered-weights-with-fsdp2",
-            "reshard_after_forward",
-            "stage",
-            "ZeRO-3 without resharding after the forward pass has no pipeline, no experts apart, no tied embeddings",
-            "Megatron-FSDP frees gathered weights; --torch-fsdp2-no-reshard-after-forward keeps them, under these "
-            "conditions.",
-            lambda v: (
-                np.less(v["zero_stage"], 3)
-                | np.equal(v["reshard"], 1)
-                | (np.equal(v["pp"], 1) & np.equal(v["ep"], 1) & np.equal(v["tied"], 0))
-            ),
-            lambda v: (
-                "reshard_after_forward must be true under ZeRO-3 unless pp and ep are 1 and embeddings are not tied, "
-                f"got false with pp {v['pp']}, ep {v['ep']}"
-            ),
-            zero_stage=3,
-            reshard=0,
-            pp=2,
-            ep=1,
-            tied=0,
-        ),
+        _groups_of_pipeline(launcher),
+        keeps_weights,
         *_recompute_rules(launcher),
         *_offload_rules(launcher),
         *equal_on_stages(launcher, "It is a flag, one value for all ranks.", "zero", "recompute", "offload"),
     )
 
 
-MEGATRON_RULES = _rules(MEGATRON)
-BRIDGE_RULES = _rules(BRIDGE)
+KEEPS_WEIGHTS = MEGATRON.rule(
+    "keeps-gathered-weights-with-fsdp2",
+    "reshard_after_forward",
+    "stage",
+    "ZeRO-3 without resharding after the forward has no pipeline, no experts apart, no replicas, no tied embeddings",
+    "Megatron-FSDP frees gathered weights; --torch-fsdp2-no-reshard-after-forward keeps them, under these conditions.",
+    lambda v: (
+        np.less(v["zero_stage"], 3)
+        | np.equal(v["reshard"], 1)
+        | (np.equal(v["pp"] * v["ep"] * v["dp_replicate"], 1) & np.equal(v["tied"], 0))
+    ),
+    lambda v: (
+        "reshard_after_forward must be true under ZeRO-3 unless pp, ep and dp_replicate are 1 and embeddings are not "
+        f"tied, got false with pp {v['pp']}, ep {v['ep']}, dp_replicate {v['dp_replicate']}"
+    ),
+    zero_stage=3,
+    reshard=0,
+    pp=2,
+    ep=1,
+    dp_replicate=1,
+    tied=0,
+)
+FREES_WEIGHTS = BRIDGE.rule(
+    "reshards-after-forward",
+    "reshard_after_forward",
+    "stage",
+    "ZeRO-3 frees gathered weights after the forward pass",
+    "Its container has no key that keeps them, neither with Megatron-FSDP nor with PyTorch's.",
+    lambda v: np.less(v["zero_stage"], 3) | np.equal(v["reshard"], 1),
+    lambda v: "reshard_after_forward must be true under ZeRO-3, got false",
+    zero_stage=3,
+    reshard=0,
+)
+MEGATRON_RULES = _rules(MEGATRON, KEEPS_WEIGHTS)
+BRIDGE_RULES = (
+    *_rules(BRIDGE, FREES_WEIGHTS),
+    BRIDGE.rule(
+        "shards-gradients-with-pipeline-outside",
+        "rank_order",
+        "stage",
+        "above ZeRO-1 pipeline ranks are outermost",
+        "use_tp_pp_dp_mapping is refused with Megatron-FSDP.",
+        lambda v: np.less(v["zero_stage"], 2) | np.equal(v["rank_order"], 0),
+        lambda v: f"rank_order must be {RANK_ORDERS[0]} above ZeRO-1, got {RANK_ORDERS[int(v['rank_order'])]}",
+        zero_stage=3,
+        rank_order=1,
+    ),
+)

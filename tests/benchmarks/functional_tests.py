@@ -106,9 +106,9 @@ def _cells(row: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _fusion(row: Mapping[str, str]) -> dict[str, bool]:
-    """The tests train with dropout; attention is fused unless the arguments say otherwise."""
+    """GPTs train with dropout, gated models without; attention is fused unless the arguments say otherwise."""
     unfused = row["attention-backend"] == "unfused" or row["transformer-impl"] == "local"
-    return {"dropout": True, "flash_attention": not unfused}
+    return {"dropout": row["swiglu"] != "true", "flash_attention": not unfused}
 
 
 def _model(row: Mapping[str, str], sized: ModelSpec) -> ModelSpec:

@@ -96,4 +96,4 @@ def test_advice_that_is_interrupted_keeps_the_plan(
     assert run([*SMALL, "--advise", "--json"]) == 130
     out, err = capsys.readouterr()
     assert json.loads(out)["launchers"]["runtime"]["expressible"]
-    assert "the best plans of other launchers are left out" in err
+    assert "the best plans of other launchers and changes are left out" in err

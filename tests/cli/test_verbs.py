@@ -31,14 +31,17 @@ def searching(monkeypatch: pytest.MonkeyPatch) -> Callable[[Search], None]:
         module.plan = search  # type: ignore[attr-defined]
         monkeypatch.setitem(sys.modules, "planner.search", module)
 
-    replace(lambda request, progress: sample_document())
+    replace(lambda request, progress, jobs: sample_document())
+    remedies = types.ModuleType("planner.remedies")
+    remedies.of_infeasible = lambda request, progress: ()  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "planner.remedies", remedies)
     return replace
 
 
 def raising(error: BaseException) -> Search:
     """A search that ends in an error."""
 
-    def search(request: PlanRequest, progress: object) -> PlanDocument:
+    def search(request: PlanRequest, progress: object, jobs: int) -> PlanDocument:
         raise error
 
     return search
@@ -69,7 +72,7 @@ def test_flags_reach_the_request(searching: Callable[[Search], None]) -> None:
     """Every flag of planning changes the request that the search gets."""
     asked: list[PlanRequest] = []
 
-    def search(request: PlanRequest, progress: object) -> PlanDocument:
+    def search(request: PlanRequest, progress: object, jobs: int) -> PlanDocument:
         asked.append(request)
         return sample_document()
 

@@ -11,6 +11,7 @@ from cost_models.specs.cluster import ClusterSpec
 from cost_models.specs.model import ModelSpec
 from cost_models.specs.profile import HardwareProfile
 from cost_models.specs.recipe import FrameworkRecipe
+from tests.cost_models.engines_by_hand import boundary_tensors, optimizer_bytes, stranded_bytes
 
 Row = dict[str, float]
 Passes = tuple[float, float, float]  # forward, input-grad and weight-grad seconds
@@ -35,7 +36,7 @@ class ByHand:
         return max(2 * rows * columns * inner / peak, traffic / bandwidth) + constants.launch_s
 
     def linear(self, tokens: float, inputs: float, outputs: float) -> Passes:
-        accumulate = 2 * self.recipe.gradient_bytes
+        accumulate = 2 * self.recipe.gradient_bytes if self.recipe.fused_gradient_accumulation else 2
         return (
             self.gemm(tokens, outputs, inputs),
             self.gemm(tokens, inputs, outputs),
@@ -146,7 +147,12 @@ class ByHand:
         ]
         tensor_parallel = 2 * sum(leave) + sum(self.enter(ag, ar, sp, qkv[1])) + sum(self.enter(ag, ar, sp, up[1]))
         chosen = {name for name in ("norm", "activation", "core_attention", "mlp", "full") if row[f"recompute_{name}"]}
-        again = [part for part in operators if "full" in chosen or part[2] & chosen]
+        stop = 13 if self.recipe.recompute_stops_early else len(operators)  # the last is then the activation
+        again = [
+            part
+            for index, part in enumerate(operators)
+            if ("full" in chosen and index < stop + len(context) - 1) or part[2] & chosen
+        ]
         return {
             **self.passes("layer", [part[0] for part in operators], sum(part[1] for part in operators), 4),
             "layer_tensor_parallel_s": tensor_parallel,
@@ -247,12 +253,21 @@ class ByHand:
             **total,
             "forward_s": total["forward_s"] + forward_exchange,
             "input_grad_s": total["input_grad_s"] + recompute + backward_exchange,
+            "weight_grad_s": total["weight_grad_s"] + self.accumulation(row, part, held),
             "first_s": self.first(row, part, share),
             "last_s": self.last(row, part, share),
             "global_s": self.closing(row, part, share),
             "recompute_s": recompute,
             "exchange_s": forward_exchange + backward_exchange,
         }
+
+    def accumulation(self, row: Row, part: Row, held: Row) -> float:
+        """Kernels that add up gradients, where products do not and no micro-batch reduces its own."""
+        if self.recipe.fused_gradient_accumulation or row["shard_gradients"]:
+            return 0.0
+        moved = 2 + 2 * min(self.recipe.gradient_bytes, 4)
+        parameters = {unit: part[f"{unit}_parameters"] + part[f"{unit}_expert_parameters"] for unit in held}
+        return sum(count * self.moved(moved * parameters[unit]) for unit, count in held.items())
 
     def shares(self, row: Row, part: Row) -> dict[str, float]:
         """How much of each unit's states is exchanged: of a head without its tied matrix, the rest."""
@@ -346,7 +361,8 @@ class ByHand:
         if row["shard_weights"]:
             gathered = recipe.parameter_gather_bytes * (2 * max(units) if row["reshard"] else parameters)
         if row["shard_gradients"]:
-            unsharded = recipe.gradient_bytes * (max(units) if row["shard_weights"] else chunk)
+            of_unit = row["shard_weights"] or recipe.reduces_in_buckets
+            unsharded = recipe.gradient_bytes * (max(units) if of_unit else chunk)
         live, again = row["live_layers"], row["live_recompute_layers"]
         activations = (live - again) * part["layer_saved_bytes"] + again * part["layer_recomputed_saved_bytes"]
         kept = "recomputed_saved_bytes" if row["recompute_ends"] else "saved_bytes"
@@ -355,28 +371,29 @@ class ByHand:
             activations += row[f"waiting_{end}"] * part[f"{end}_saved_bytes"]
         kept_bytes = 4 * max(row["live_head"] - row["waiting_head"] - 1, 0) + 2 * row["waiting_head"]
         waiting = kept_bytes * part["logits_bytes"] / recipe.loss_bytes_per_logit
-        buffers = 4 * part["boundary_bytes"] if row["pipelined"] else 0.0
+        buffers = boundary_tensors(recipe, row) * part["boundary_bytes"]
         restored = part["layer_restored_bytes"] if row["recompute_layers"] else 0.0
+        loss = part["logits_bytes"] if row["has_head"] else 0.0
+        backward = part["layer_workspace_bytes"] + restored + unsharded
         phases = {
-            "loss": {"logits_and_loss": waiting + (part["logits_bytes"] if row["has_head"] else 0.0)},
-            "backward": {
-                "logits_and_loss": waiting,
-                "workspace": part["layer_workspace_bytes"] + restored + unsharded,
-            },
+            "loss": {"logits_and_loss": waiting + loss},
+            "backward": {"logits_and_loss": waiting, "workspace": backward},
         }
         for phase in phases.values():
             phase |= {"activations": activations, "pipeline_buffers": buffers}
-        temporaries = recipe.optimizer_temporary_bytes * self.owned(row, part, bool(row["shard_optimizer"]))
+        temporaries = optimizer_bytes(recipe, row, part, self.owned(row, part, bool(row["shard_optimizer"])))
         phases["optimizer"] = {"workspace": temporaries}
         peak = max(phases.values(), key=lambda phase: sum(phase.values()))
         peak["workspace"] = peak.get("workspace", 0.0) + recipe.library_bytes
-        return self.device_memory(row, states, gathered, peak)
+        stranded = stranded_bytes(recipe, activations + waiting + buffers, backward, loss, temporaries)
+        return self.device_memory(row, states, gathered, peak, stranded)
 
-    def device_memory(self, row: Row, states: Row, gathered: float, peak: Row) -> dict[str, float]:
+    def device_memory(self, row: Row, states: Row, gathered: float, peak: Row, stranded: float) -> dict[str, float]:
         allocated = sum(states.values()) + gathered + sum(peak.values())
         none = dict.fromkeys(("activations", "logits_and_loss", "workspace", "pipeline_buffers"), 0.0)
         communicators = self.recipe.communicator_bytes * row["communicators"]
-        reserved = allocated * (1 + self.recipe.fragmentation_fraction)
+        reserved = allocated * (1 + self.recipe.fragmentation_fraction) + stranded
+        context = self.context_bytes + self.recipe.kernel_bytes
         return {
             **none,
             **states,
@@ -384,10 +401,10 @@ class ByHand:
             "gathered_parameters": gathered,
             "offload_buffers": 0.0,
             "communicators": communicators,
-            "context": self.context_bytes,
-            "fragmentation": allocated * self.recipe.fragmentation_fraction,
+            "context": context,
+            "fragmentation": reserved - allocated,
             "allocated_bytes": allocated,
             "reserved_bytes": reserved,
-            "device_bytes": reserved + communicators + self.context_bytes,
+            "device_bytes": reserved + communicators + context,
             "host_bytes": 0.0,
         }

@@ -121,10 +121,29 @@ MODELS = DENSE | KINDS
 RECIPES = {
     "megatron": FrameworkRecipe(name="megatron"),
     "before flash": FrameworkRecipe(
-        name="before flash", flash_attention=False, dropout=True, overlap_gradient_reduce=False, gradient_bytes=2
+        name="before flash",
+        flash_attention=False,
+        dropout=True,
+        overlap_gradient_reduce=False,
+        gradient_bytes=2,
+        fused_gradient_accumulation=False,
     ),
     "waiting": FrameworkRecipe(
-        name="waiting", overlap_gradient_reduce=False, overlap_parameter_gather=False, optimizer_temporary_bytes=40
+        name="waiting",
+        overlap_gradient_reduce=False,
+        overlap_parameter_gather=False,
+        optimizer_temporary_bytes=40,
+        optimizer_group_elements=10**6,
+        recompute_stops_early=True,
+    ),
+    "copying": FrameworkRecipe(
+        name="copying",
+        growing_segments=False,
+        keeps_stage_outputs=True,
+        reduces_in_buckets=True,
+        norm_copy_bytes=8,
+        stranded_logit_bytes=2,
+        kernel_bytes=10**9,
     ),
     "pure bf16": FrameworkRecipe(name="pure bf16", master_bytes=0, moment_bytes=4, flash_attention=False),
 }

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from sympy import Symbol
 
 from cost_models import columns as columns_module
-from cost_models.columns import evaluate, evaluate_distinct
+from cost_models.columns import distinct, evaluate, evaluate_distinct
 from cost_models.lower import LoweringError, lower
 from tests.cost_models.setting import MODELS, lowered, random_columns
 
@@ -34,9 +34,9 @@ def test_distinct_rows_give_the_same(rows, few_x, few_y, random):
         "x": np.array([random.randint(1, few_x) for _ in range(rows)], dtype=np.int64),
         "y": np.array([random.randint(1, few_y) for _ in range(rows)], dtype=np.int64),
     }
-    distinct = evaluate_distinct(PRODUCT, columns, rows, {})
+    once = evaluate_distinct(PRODUCT, columns, rows, {})
     for name, values in evaluate(PRODUCT, columns, rows).items():
-        np.testing.assert_array_equal(distinct[name], values)
+        np.testing.assert_array_equal(once[name], values)
 
 
 def test_distinct_rows_are_computed_once():
@@ -77,3 +77,15 @@ def test_a_missing_column_is_an_error():
     """Columns that the function reads must be there."""
     with pytest.raises(LoweringError, match=r"\['y'\] are missing"):
         evaluate(PRODUCT, {"x": np.ones(2)}, 2)
+
+
+@pytest.mark.parametrize("span", [2, 1000, 10**12])
+def test_distinct_rows_are_the_first_of_their_kind(span):
+    """Sets of equal rows are in the order of their values, each with its first row, whatever the values span."""
+    generator = np.random.default_rng(span)
+    whole, broken = generator.integers(-span, span, 50), generator.integers(0, 2, 50) / 4
+    first, index = distinct(("whole", "absent", "broken"), {"whole": whole, "broken": broken}, 50)
+    pairs = list(zip(whole.tolist(), broken.tolist(), strict=True))
+    assert [pairs[row] for row in first] == sorted(set(pairs))
+    assert [pairs[first[which]] for which in index] == pairs
+    assert first.tolist() == [pairs.index(pair) for pair in sorted(set(pairs))]

@@ -5,7 +5,7 @@ import pytest
 import sympy
 from sympy import Symbol
 
-from cost_models.lower import LoweringError, lower
+from cost_models.lower import LoweringError, lower, parted
 from cost_models.operators import at_least, ceiling, elementwise_s, maximum
 from tests.cost_models.setting import MODELS, lowered, random_columns, row
 
@@ -81,3 +81,15 @@ def test_missing_columns_are_named():
     """A call without a column names it and what is read."""
     with pytest.raises(LoweringError, match=r"columns \['y'\] are missing; the expression reads \['x', 'y'\]"):
         lower({"a": x + y}, {})({"x": 1.0})
+
+
+def test_two_steps_give_what_one_gives():
+    """What is cut into an early and a late step computes the same, and the late step alone reads what is late."""
+    outputs = {"sum": x * (y + 2) + y * x**2 + 3, "chosen": 2 * maximum(x * y - x, x) + y, "early": x**2, "late": y}
+    early, late = parted(outputs, ["y"])
+    assert not any(y in expression.free_symbols for expression in early.values())
+    assert not any(x in expression.free_symbols for expression in late.values())
+    columns = {"x": np.array([1.0, 2.0, 5.0]), "y": np.array([3.0, 0.0, 0.5])}
+    whole, first = lower(outputs, {})(columns), lower(early, {})(columns)
+    for name, values in lower(late, {})({**columns, **first}).items():
+        np.testing.assert_allclose(values, whole[name], rtol=1e-12, err_msg=name)

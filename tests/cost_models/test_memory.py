@@ -149,6 +149,41 @@ def test_the_optimizer_step_can_be_the_peak():
     assert values["workspace"] == pytest.approx(40 * 16 * values["layer_parameters"])
 
 
+def test_sharded_weights_are_stepped_in_groups():
+    """The optimizer's temporaries are those of a group where weights are sharded, else of all that a rank owns."""
+    owned = 8 * one_stage(recipe_name="waiting")["layer_parameters"] / 8
+    assert owned > 10**6
+    assert one_stage(recipe_name="waiting", **sharding(2))["optimizer_bytes"] == pytest.approx(40 * owned)
+    assert one_stage(recipe_name="waiting", **sharding(3, 1))["optimizer_bytes"] == pytest.approx(40 * 10**6)
+
+
+def test_the_norm_copies_the_largest_gradient_that_a_rank_owns():
+    """Eight bytes an element: of a matrix, of the embedding, or of the shard where that is smaller."""
+    states = {"seq_len": 64, "micro_batch_size": 1, "padded_vocab": 128256, "live_layers": 8}
+    middle, first = (
+        one_stage(recipe_name="copying", **states),
+        one_stage(recipe_name="copying", **states, has_embedding=1),
+    )
+    assert middle["optimizer_bytes"] == pytest.approx(8 * middle["largest_matrix"])
+    assert first["optimizer_bytes"] == pytest.approx(8 * first["embedding_parameters"])
+    sharded = one_stage(recipe_name="copying", **states, **sharding(1) | {"dp_shard": 64})
+    assert sharded["optimizer_bytes"] == pytest.approx(8 * 8 * sharded["layer_parameters"] / 64)
+
+
+def test_what_stages_hand_on_is_kept_with_what_is_in_flight():
+    """A tensor for each micro-batch in flight and two gradients; of an engine that frees it four in all."""
+    freed, kept = (one_stage(recipe_name=name, live_layers=8 * 5) for name in ("megatron", "copying"))
+    assert freed["buffer_bytes"] == pytest.approx(4 * freed["boundary_bytes"])
+    assert kept["buffer_bytes"] == pytest.approx((2 + 5) * kept["boundary_bytes"])
+    assert one_stage(recipe_name="copying", live_layers=40, pipelined=0)["buffer_bytes"] == 0
+
+
+def test_buckets_hold_a_units_gradients_under_zero_2():
+    """Gradients that are reduced while the backward runs exist unsharded for the largest unit, not for a chunk."""
+    whole, bucketed = (one_stage(recipe_name=name, **sharding(2)) for name in ("megatron", "copying"))
+    assert whole["transient_bytes"] - bucketed["transient_bytes"] == pytest.approx(7 * 4 * whole["layer_parameters"])
+
+
 @pytest.mark.parametrize("recipe_name", RECIPES)
 @pytest.mark.parametrize("model_name", DENSE)
 @pytest.mark.parametrize(
@@ -156,10 +191,13 @@ def test_the_optimizer_step_can_be_the_peak():
     ["layers", "live_layers", "live_embedding", "live_head", "micro_batch_size", "seq_len", "communicators"],
 )
 def test_memory_grows_with_what_is_held(model_name, recipe_name, name):
-    """More layers, more in flight or a larger micro-batch never takes less memory."""
+    """More layers, with as many micro-batches of them in flight, more in flight or larger ones never take less."""
     rows = 400
     columns = random_columns(MODELS[model_name], rows, seed=3)
     more = {**columns, name: columns[name] + (1024 if name == "seq_len" else 1)}
+    if name == "layers":
+        grown = more["layers"] / np.maximum(columns["layers"], 1)
+        more |= {live: columns[live] * grown for live in ("live_layers", "live_recompute_layers")}
     before, after = (stage_bytes(each, rows, model_name, recipe_name)["device_bytes"] for each in (columns, more))
     assert np.all(after >= before)
 

@@ -184,3 +184,35 @@ def test_four_gpus_a_node():
     """Nodes of four A100s: a group of eight has four members in each."""
     node, _ = members_by_tier(load_cluster("a100-4gpu", 8), np.array([2, 4, 8]), 1)
     assert node.tolist() == [2, 4, 4]
+
+
+MESH = cluster_of(("mesh", 8, NVLINK, 1.0), ("network", None, NETWORK, 1.0))
+
+
+def test_neighbours_in_a_mesh_have_the_link_between_them_alone():
+    """Of eight GPUs each with a link to each other, a stage boundary takes seven times as long as behind switches."""
+    meshed, switched = (hop_seconds(cluster, PROFILE, 1e9, 1, 8)[0] - 3e-6 for cluster in (MESH, NODES))
+    assert meshed == pytest.approx(7 * switched)
+    across = [hop_seconds(cluster, PROFILE, 1e9, 8, 2)[0] for cluster in (MESH, NODES)]
+    assert across[0] == across[1]
+
+
+@pytest.mark.parametrize("name", COLLECTIVES)
+@pytest.mark.parametrize("ranks", [2, 4, 8, 16])
+def test_a_group_in_a_mesh_has_the_links_between_its_members(name, ranks):
+    """Of ranks - 1 links out of seven; a group that fills the node, or more, loses nothing."""
+    quick = cluster_of(("nvlink", 8, NVLINK, 1.0), ("network", None, 100 * NVLINK, 1.0))
+    meshed = quick.replaced(tiers=(MESH.tiers[0], quick.tiers[1]))
+    slower = seconds_a_byte(meshed, name, ranks) / seconds_a_byte(quick, name, ranks)
+    assert slower == pytest.approx(7 / (min(ranks, 8) - 1))
+
+
+@pytest.mark.parametrize(
+    ("name", "bytes_per_s"), [("mi300x-node", 64e9), ("mi325x-node", 64e9), ("mi355x-node", 76.8e9)]
+)
+def test_nodes_without_switches(name, bytes_per_s):
+    """Two neighbours on AMD's platforms reach 0.7 of one Infinity Fabric link."""
+    cluster = load_cluster(name, 8)
+    profile = load_profile(cluster.gpu.name)
+    hop = hop_seconds(cluster, profile, 1e9, 1, 8)[0] - cluster.tiers[0].latency_s
+    assert hop == pytest.approx(1e9 / (0.7 * bytes_per_s))

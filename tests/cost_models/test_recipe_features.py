@@ -6,7 +6,7 @@ from cost_models.columns import evaluate
 from cost_models.lower import lower
 from cost_models.specs.recipe import FrameworkRecipe
 from cost_models.stage import micro_batch_costs
-from tests.cost_models.setting import MODELS, PROFILE, functions, model_columns
+from tests.cost_models.setting import CLUSTER, MODELS, PROFILE, functions, model_columns
 
 PLAIN = FrameworkRecipe(name="plain")
 SIZES = {
@@ -83,12 +83,52 @@ def test_eager_positions_move_fp32_copies():
     assert eager["layer_saved_bytes"] == fused["layer_saved_bytes"]
 
 
+def test_recompute_that_stops_early_spares_the_last_product():
+    """A layer run again up to its last kept tensor, the activation, takes the down projection and what follows less."""
+    whole, early = (
+        layer(tp=1, sequence_parallel=0, recompute_full=1, recipe_changes={"recompute_stops_early": flag})
+        for flag in (False, True)
+    )
+    model, gpu = MODELS["llama"], CLUSTER.gpu
+    spared = whole["layer_recompute_s"] - early["layer_recompute_s"]
+    product = 2 * 2 * 4096 * model.hidden * model.ffn / (gpu.peak_flops["bf16"] * PROFILE.gemm["bf16"].peak_fraction)
+    assert spared == pytest.approx(product / PROFILE.sustained_fraction, rel=0.1)
+    assert early["layer_forward_s"] == whole["layer_forward_s"]
+    selective = [layer(recompute_mlp=1, recipe_changes={"recompute_stops_early": flag}) for flag in (False, True)]
+    assert selective[0] == selective[1]
+
+
+def test_slower_launches_hold_up_small_layers():
+    """Host time of a launch counts where it is longer than the kernels, and nowhere else."""
+    tiny = {"seq_len": 64, "micro_batch_size": 1}
+    once, twice = (layer(recipe_changes={"launch_factor": factor}, **tiny)["layer_forward_s"] for factor in (10, 20))
+    assert twice == pytest.approx(2 * once)
+    assert layer(recipe_changes={"launch_factor": 3})["layer_forward_s"] == layer()["layer_forward_s"]
+
+
 def test_fp8_keeps_operands_in_a_byte():
     """Norm and activation outputs are kept as one-byte operands, the attention's output as operand and in bf16."""
     model = MODELS["llama"]
     tokens = 2 * 4096 / 4
     saved = layer()["layer_saved_bytes"] - layer(dtype="fp8", quantised=1)["layer_saved_bytes"]
     assert saved == pytest.approx(tokens * (2 * model.hidden + model.ffn - model.heads * model.head_dim))
+
+
+def test_operands_that_are_cast_again_are_kept_as_in_bf16():
+    """An engine that casts once more in the backward keeps as much as without fp8."""
+    again = {"keeps_cast_operands": False}
+    kept = layer(dtype="fp8", quantised=1, recipe_changes=again)["layer_saved_bytes"]
+    assert kept == pytest.approx(layer()["layer_saved_bytes"])
+
+
+def test_gathered_operands_are_kept_whole():
+    """An engine that does not gather again keeps the outputs of both norms of a layer undivided by TP."""
+    gathered = layer(recipe_changes={"keeps_gathered_operands": True})["layer_saved_bytes"]
+    outputs = 2 * 2 * (2 * 4096) * MODELS["llama"].hidden
+    assert gathered - layer()["layer_saved_bytes"] == pytest.approx(outputs * (1 - 1 / 4))
+    alone = layer(tp=1, sequence_parallel=0)["layer_saved_bytes"]
+    kept = layer(recipe_changes={"keeps_gathered_operands": True}, tp=1, sequence_parallel=0)["layer_saved_bytes"]
+    assert kept == alone
 
 
 def test_fp8_products_cast_their_operands():

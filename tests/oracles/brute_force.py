@@ -66,9 +66,18 @@ class Stages:
 class BruteForce:
     """All plans of a request. `reduced`: options slower than another in every one of their seconds are left out."""
 
-    def __init__(self, request: PlanRequest, *, reduced: bool = True) -> None:
+    def __init__(
+        self,
+        request: PlanRequest,
+        *,
+        reduced: bool = True,
+        offload: bool = False,
+        shares: dict[str, float] | None = None,
+    ) -> None:
+        """With `shares`, every stage offloads these."""
         self.request = request
-        self.model = CostModel(request)
+        self._shares_of_all = shares or {}
+        self.model = CostModel(request, offload=offload)
         # Sets that a model seems to have no use for are tried all the same.
         self.model.recompute_sets = tuple(range(len(RECOMPUTE_SETS)))
         self.layouts = legal_layouts(request)
@@ -130,19 +139,26 @@ class BruteForce:
     def _options(self, index: int, position: int, layers: int) -> Stages:
         """Every option of a stage that fits: ways of splitting states, sets to recompute, layers that do so."""
         layout = self.layouts[index]
-        sizes = chunk_sizes(layers, layout["vpp"], position == head_rank(layout))
-        needs_none = {chunk for chunk in range(layout["vpp"]) if not layout["spread"] and _end(layout, position, chunk)}
-        holds_none = [size == 0 and chunk not in needs_none for chunk, size in enumerate(sizes)]
-        # A stage without chunks of its own needs a layer: the embedding or the head alone is no stage.
-        if any(holds_none) or (layout["vpp"] == 1 and layers == 0):
+        rows = self._of_stage(index, position, layers)
+        if not rows:
             return _nothing(layout["vpp"])
-        rows = self._rows(layout, index, position, sizes)
         device = self._evaluate(rows, "device")["device_bytes"]
         fits = np.flatnonzero(device * (1.0 + MARGIN) <= self.request.capacity_bytes).tolist()
         if not fits:
             return _nothing(layout["vpp"])
         stages = self._timed(layout, [rows[i] for i in fits], position)
         return stages.take(_not_dominated(stages.vectors())) if self._reduced else stages
+
+    def _of_stage(self, index: int, position: int, layers: int) -> list[Row]:
+        """Every sharding, recompute set and count of a stage; nothing where some chunk would be empty."""
+        layout = self.layouts[index]
+        sizes = chunk_sizes(layers, layout["vpp"], position == head_rank(layout))
+        needs_none = {chunk for chunk in range(layout["vpp"]) if not layout["spread"] and _end(layout, position, chunk)}
+        holds_none = [size == 0 and chunk not in needs_none for chunk, size in enumerate(sizes)]
+        # A stage without chunks of its own needs a layer: the embedding or the head alone is no stage.
+        if any(holds_none) or (layout["vpp"] == 1 and layers == 0):
+            return []
+        return self._rows(layout, index, position, sizes)
 
     def _rows(self, layout: Row, index: int, position: int, sizes: list[int]) -> list[Row]:
         rows = []
@@ -192,6 +208,7 @@ class BruteForce:
             "live_head": max(live[-1] for live in at_head) + last_waiting if head else 0,
             "waiting_embedding": embedding * max(live[0] for live in waiting),
             "waiting_head": head * last_waiting,
+            **self._shares_of_all,
         }
 
     def _ends(self, layout: Row, position: int) -> tuple[float, float]:

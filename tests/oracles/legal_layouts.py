@@ -99,9 +99,10 @@ def _contexts(request: PlanRequest, tp: int, cp: int) -> Iterator[tuple[int, int
         return
     yield 1, 1
     heads, kv_heads = request.model.heads, request.model.kv_heads
-    inside = max((d for d in divisors(cp) if d * tp <= _domain(request)), default=1)
-    for switched, ring in ((cp, 0), (inside, 1)):
-        hierarchical_is_one_of_the_others = ring and inside in (1, cp)
+    inside = [d for d in divisors(cp) if d * tp <= _domain(request)] or [1]
+    every = inside if "groups" in request.search else inside[-1:]
+    for switched, ring in ((cp, 0), *((d, 1) for d in every)):
+        hierarchical_is_one_of_the_others = ring and switched in (1, cp)
         if not hierarchical_is_one_of_the_others and heads % (tp * switched) == 0 == kv_heads % (tp * switched):
             yield switched, ring
 
@@ -112,7 +113,10 @@ def _experts(request: PlanRequest, tp: int, others: int) -> Iterator[tuple[int, 
     if moe is None:
         yield 1, 1
         return
-    for ep, etp in product(divisors(moe.experts), {1, tp}):
+    slices = {1, tp}
+    if "groups" in request.search:
+        slices |= set(range(1, min(_domain(request), request.cluster.gpus) + 1))
+    for ep, etp in product(divisors(moe.experts), slices):
         if moe.expert_ffn % etp == 0 and tp * others % (ep * etp) == 0:
             yield ep, etp
 
@@ -175,6 +179,8 @@ def _shard_groups(request: PlanRequest, dp: int, stride: int) -> set[int]:
     for tier in request.cluster.tiers:
         inside = [d for d in divisors(dp) if d > 1 and d * stride <= (tier.domain_gpus or request.cluster.gpus)]
         groups |= {max(inside)} if inside else set()
+    if "groups" in request.search:
+        groups |= {d for d in divisors(dp) if d > 1}
     return groups
 
 

@@ -31,6 +31,7 @@ class Space:
     gpus_per_node: int = 2
     seq_len: str = "1k"
     changes: tuple[str, ...] = ()
+    search: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -38,7 +39,7 @@ class Space:
         size = f"{self.gpus}gpus-{self.layers}layers-batch{self.batch}-memory{self.memory}-node{self.gpus_per_node}"
         changes = (re.sub(r".*\.(?=\w+=)|[^\w=]+", "", change) for change in self.changes)
         schedule = "every" if self.schedule == EVERY_SCHEDULE else self.schedule or self.target
-        return "-".join([size, self.seq_len, schedule, *changes])
+        return "-".join([size, self.seq_len, schedule, *changes, *self.search])
 
     def request(self, gap: float = 0.0) -> PlanRequest:
         """The request, with the memory that the space asks for."""
@@ -65,7 +66,7 @@ class Space:
             target=self.target,
             schedule=self.schedule,
             overrides=[f"model.layers={self.layers}", *changes],
-        ).replaced(capacity_bytes=ROOMY_BYTES)
+        ).replaced(capacity_bytes=ROOMY_BYTES, search=self.search)
 
 
 # Heads that no tensor parallelism of up to six ranks divides, so that pipelines matter.

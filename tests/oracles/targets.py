@@ -1,6 +1,6 @@
 """The fastest plan that a launcher can express, among all plans of a small job: what a restricted search must find."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from math import inf
 
 import numpy as np
@@ -19,11 +19,14 @@ NO_OFFLOAD = dict.fromkeys(("offload_weights", "offload_gradients", "offload_opt
 class BestExpressible:
     """All plans of a request whose stages choose alike and that its target's rules allow, replayed one by one."""
 
-    def __init__(self, request: PlanRequest) -> None:
+    def __init__(self, request: PlanRequest, shares: Mapping[str, float] = NO_OFFLOAD) -> None:
+        """With `shares` for the plans that offload these on every stage."""
         if request.target in WITHOUT_SEQUENCE_PARALLEL:
             request = request.replaced(recipe=request.recipe.replaced(sequence_parallel=False))
         self.request = request
-        self.brute = BruteForce(request, reduced=False)
+        away = any(shares.values())
+        self.brute = BruteForce(request, reduced=False, offload=away, shares=dict(shares) if away else None)
+        self.shares = shares
         self.known = known_values(request)
 
     def best_s(self) -> float:
@@ -80,7 +83,7 @@ class BestExpressible:
             "reshard": int(ZERO_MODES["reshard"][row["zero"]]),
             **{f"recompute_{name}": int(name in modules) for name in RECOMPUTE_MODULES},
         }
-        return bool(expressible({**values, **of_stage, **NO_OFFLOAD}, self.request.target, "split", "stage"))
+        return bool(expressible({**values, **of_stage, **self.shares}, self.request.target, "split", "stage"))
 
 
 def _context_type(layout: Row) -> int:

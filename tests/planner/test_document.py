@@ -33,7 +33,7 @@ from tests.planner.sample import GIB, PARALLELISM, sample_document, sample_v_doc
 
 CONTRACT = {
     "document": "schema_version tool_version digests model cluster workload recipe parallelism stages predicted "
-    "certificate assumptions alternatives launchers env",
+    "certificate assumptions alternatives recipes heterogeneous launchers env",
     "parallelism": "tp sequence_parallel pp vpp cp cp_type cp_heads ep etp dp dp_shard dp_replicate rank_order "
     "micro_batch_size num_microbatches schedule group_size slices gpus_used gpus_idle",
     "stage": "chunks layers has_embedding has_head zero_stage reshard_after_forward recompute offload predicted",

@@ -27,6 +27,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "offload": dict(model="llama3-8b", gpus=2, mem="40GB", global_batch=8),
     "windows": dict(model="gemma2-2b", gpus=8, mem="80GB", global_batch=64, schedule="interleaved"),
     "latent attention": dict(model="deepseek-v2-lite", gpus=16, mem="80GB", global_batch=64),
+    "idle nodes": dict(model="llama3-8b", gpus=96, mem="80GB", global_batch=8),
 }
 QUICK = ("llama3-8b_7", "llama3-70b_256", "mixtral-8x7b_64")
 PASSES = ("forward_s", "input_grad_s", "weight_grad_s")
@@ -62,7 +63,7 @@ def test_what_is_printed_of_every_stage_adds_up(job):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_printed_of_every_kind_of_plan_adds_up(kind):
-    """The same for experts, split context, offload, windows and latent attention; and costed anew, nothing changes."""
+    """The same for experts, context, offload, windows, latent attention, idle nodes; costed anew, nothing changes."""
     document = plan(build_request(**KINDS[kind]))
     assert _adds_up(document).notes == ()
 

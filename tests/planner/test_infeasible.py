@@ -21,7 +21,7 @@ def messages(**changes: object) -> tuple[str, ...]:
 @pytest.mark.slow
 def test_a_model_too_large_names_stage_need_and_excess() -> None:
     """Bytes needed less bytes usable is what is too much; the layout, the causes and what was not tried are told."""
-    tightest, layout, host, untried = messages()
+    tightest, layout, host, untried, ask = messages()
     found = re.search(r"needs ([\d.]+) GiB on a GPU of stage \d+ .*usable are ([\d.]+) GiB: ([\d.]+) GiB too", tightest)
     assert found is not None
     needed, usable, over = (float(text) for text in found.groups())
@@ -33,6 +33,8 @@ def test_a_model_too_large_names_stage_need_and_excess() -> None:
     assert re.search(r"moments [\d.]+ GiB, master weights [\d.]+ GiB", layout)
     assert re.search(r"with [\d.]+ GiB of host memory a GPU, offload does not", host)
     assert "offload" in untried
+    assert "--min-gpus" in ask
+    assert "`plan check`" in ask
 
 
 def test_a_little_too_much_is_told_in_small_units() -> None:

@@ -21,11 +21,14 @@ FACTS: dict[str, Any] = {
     "max_seq_len": 8192,
     "gpus": 64,
     "domain": 8,
+    "precision": 0,
+    "optimizer": 0,
 }
 MESH = {"tp": 1, "cp": 1, "pp": 1, "dp": 8, "sequence_parallel": 0}
 LAYOUT = {
     **{"cp_type": 0, "cp_heads": 1, "cp_ring": 0, "ep": 1, "etp": 1, "vpp": 1, "dp_shard": 8, "dp_replicate": 1},
     **{"rank_order": 0, "micro_batch_size": 1, "num_microbatches": 8, "schedule": SCHEDULES.index("1f1b")},
+    "group_size": 0,
 }
 SPLIT = {"stage_layers": 32}
 PLAIN = dict.fromkeys(
@@ -53,6 +56,10 @@ def _schedule(name: str) -> dict[str, int]:
     return {"pp": 2, "schedule": SCHEDULES.index(name)}
 
 
+def _groups(pp: int, count: int, size: int) -> dict[str, int]:
+    return {**_schedule("interleaved"), "pp": pp, "num_microbatches": count, "group_size": size}
+
+
 # What obeys and what breaks each rule, as changes of GOOD; by id, or by the end of it where launchers share the rule.
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "runs-schedule": (_schedule("1f1b"), _schedule("slimpipe")),
@@ -60,7 +67,10 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "bridge-runs-schedule": (_schedule("interleaved"), _schedule("gpipe")),
     "deepspeed-runs-schedule": (_schedule("1f1b"), _schedule("interleaved")),
     "nanotron-runs-schedule": (_schedule("gpipe"), _schedule("interleaved")),
+    "automodel-runs-schedule": (_schedule("zb-v"), _schedule("dualpipe-v")),
     "maxtext-runs-schedule": (_schedule("breadth-first"), _schedule("1f1b")),
+    "groups-fill-pipeline": (_groups(pp=4, count=12, size=4), _groups(pp=4, count=9, size=4)),
+    "goes-through-equal-rounds": (_groups(pp=4, count=10, size=5), _groups(pp=4, count=10, size=0)),
     "has-no-pipelines": ({"pp": 1}, {"pp": 2}),
     "has-no-sequence-parallel": ({"tp": 2}, {"tp": 2, "sequence_parallel": 1}),
     "tp-divides-kv-heads": ({"tp": 8}, {"tp": 16}),
@@ -68,11 +78,13 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "splits-context": ({"cp": 2, "cp_type": ALL_GATHER}, {"cp": 2, "cp_type": HIERARCHICAL}),
     "torchtitan-splits-context": ({"cp": 2, "cp_type": ALL_GATHER}, {"cp": 2, "cp_type": RING}),
     "deepspeed-splits-context": ({"cp": 2, "cp_type": ULYSSES}, {"cp": 2, "cp_type": ALL_GATHER}),
+    "maxtext-splits-context": ({"cp": 2, "cp_type": RING}, {"cp": 2, "cp_type": ULYSSES}),
     "nanotron-splits-context": ({"cp": 2, "cp_type": RING}, {"cp": 2, "cp_type": ALL_GATHER}),
     "splits-context-of-full-attention": ({"windowed_layers": 16}, {"cp": 2, "windowed_layers": 16}),
     "has-no-expert-parallel": ({"moe_layers": 32}, {"moe_layers": 32, "ep": 8}),
     "has-whole-experts": ({"tp": 2, "moe_layers": 32}, {"tp": 2, "moe_layers": 32, "etp": 2}),
     "slices-experts-with-tp": ({"tp": 2, "moe_layers": 32, "etp": 2}, {"tp": 2, "moe_layers": 32, "etp": 1}),
+    "experts-are-data-ranks": ({"ep": 8}, {"ep": 8, "dp_shard": 4, "dp_replicate": 2}),
     "experts-fill-shards": ({"ep": 8}, {"ep": 8, "dp_shard": 4, "dp_replicate": 2}),
     "shards-sequence-beside-experts": (
         {"ep": 8, "tp": 2, "sequence_parallel": 1},
@@ -86,6 +98,10 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     ),
     "pipelines-untie-embeddings": ({"tied": 1}, {"pp": 2, "tied": 1}),
     "fills-1f1b": ({"pp": 8, "num_microbatches": 8}, {"pp": 8, "num_microbatches": 7}),
+    "automodel-fills-pipeline": (
+        {**_schedule("gpipe"), "pp": 8, "num_microbatches": 8},
+        {**_schedule("gpipe"), "pp": 8, "num_microbatches": 7},
+    ),
     "fills-pipeline": ({"pp": 8, "num_microbatches": 7}, {"pp": 8, "num_microbatches": 6}),
     "has-whole-rounds": ({"pp": 4, "num_microbatches": 8}, {"pp": 4, "num_microbatches": 6}),
     "has-rotary-positions-for-sequence": ({"seq_len": 8192}, {"seq_len": 8193}),
@@ -94,6 +110,10 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "shards-optimizer-at-most": ({"zero_stage": 1}, {"zero_stage": 2}),
     "pipelines-keep-gradients-whole": ({"pp": 2, "zero_stage": 1}, {"pp": 2, "zero_stage": 2}),
     "reshards-after-forward": (SHARDED, {"zero_stage": 3, "reshard": 0}),
+    "shards-gradients-with-pipeline-outside": (
+        {"pp": 2, "rank_order": 1, "zero_stage": 1},
+        {"pp": 2, "rank_order": 1, "zero_stage": 2},
+    ),
     "keeps-gathered-weights-with-fsdp2": ({"zero_stage": 3}, {"zero_stage": 3, "tied": 1}),
     "keeps-gathered-weights-with-pipeline": ({"zero_stage": 3, "pp": 2}, {"zero_stage": 3, "pp": 1}),
     "recomputes-all-or-nothing": (FULL, {**FULL, "recompute_layers": 31}),
@@ -119,7 +139,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"zero_stage": 1, "offload_gradients": 1.0},
     ),
     "offloads-sharded-weights": ({**SHARDED, "offload_weights": 1.0}, {"zero_stage": 1, "offload_weights": 1.0}),
-    "offloads-checkpoints": ({**FULL, "offload_activations": 1.0}, {"offload_activations": 1.0}),
+    "offloads-checkpoints": ({**FULL, **SHARDED, "offload_activations": 1.0}, {"offload_activations": 1.0}),
     "offloads-activations-of-layers": ({"offload_activations": 0.5}, {**HALF, "offload_activations": 0.5}),
     "offloads-whole-states": ({"offload_optimizer": 1.0}, {"offload_optimizer": 0.5}),
     "keeps-activations-on-device": ({}, {"offload_activations": 0.25}),
@@ -127,6 +147,11 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "keeps-weights-and-gradients-on-device": ({}, {"offload_weights": 0.5}),
     "keeps-gradients-and-activations-on-device": ({}, {"offload_gradients": 0.5}),
     "has-one-zero": ({}, {"distinct_zero": 2}),
+    "computes-in-bf16": ({}, {"precision": 1}),
+    "steps-with-optimizer": ({}, {"optimizer": 2}),
+    "megatron-steps-with-optimizer": ({"optimizer": 2}, {"optimizer": 1}),
+    "bridge-steps-with-optimizer": ({"optimizer": 2}, {"optimizer": 1}),
+    "trainer-steps-with-optimizer": ({"optimizer": 1}, {"optimizer": 2}),
     "has-one-recompute": ({}, {"distinct_recompute": 2}),
     "has-one-offload": ({}, {"distinct_offload": 3}),
 }
@@ -195,7 +220,7 @@ def test_every_case_is_of_some_rule_and_ids_are_unique() -> None:
         ("megatron", {"1f1b", "interleaved"}),
         ("bridge", {"1f1b", "interleaved"}),
         ("torchtitan", {"1f1b", "interleaved", "gpipe", "breadth-first", "zb-h1", "zb-v", "dualpipe-v"}),
-        ("automodel", {"1f1b", "interleaved", "gpipe", "breadth-first", "zb-h1", "zb-v", "dualpipe-v"}),
+        ("automodel", {"1f1b", "interleaved", "gpipe", "breadth-first", "zb-h1", "zb-v"}),
         ("deepspeed", {"1f1b"}),
         ("nanotron", {"1f1b", "gpipe"}),
         ("maxtext", {"gpipe", "breadth-first"}),

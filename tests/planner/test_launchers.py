@@ -59,7 +59,7 @@ def test_plans_that_launchers_know_are_expressible() -> None:
         (alike(Recompute(set=("norm",), layers=LAYERS)), "nanotron", {"recomputes-all-or-nothing", "runs-schedule"}),
         (alike(Recompute(set=("norm", "activation"), layers=LAYERS)), "bridge", {"recomputes-activation-of-experts"}),
         (alike(Recompute(set=("norm", "full"), layers=LAYERS)), "megatron", {"recomputes-full-or-selective"}),
-        (alike(offload=Offload(optimizer=0.25)), "automodel", {"keeps-everything-on-device"}),
+        (alike(offload=Offload(optimizer=0.25)), "automodel", {"offloads-states-together"}),
         (alike(offload=Offload(activations=0.5)), "megatron", {"offloads-activations-of-layers"}),
         (
             alike(zero_stage=2),

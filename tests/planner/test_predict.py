@@ -4,10 +4,12 @@ import numpy as np
 import pytest
 
 from cost_models.vocabulary import COMMUNICATIONS
+from planner import options as options_module
 from planner.layout_costs import LayoutCosts
 from planner.options import chunk_rows, positions, stage_options
+from planner.pipeline import Pipeline
 from planner.predict import MICRO_BATCH_OUTPUTS, OUTPUTS, CostModel, padded_vocab, unit_seconds
-from planner.space import RECOMPUTE_SETS, layouts, meshes
+from planner.space import RECOMPUTE_SETS, layouts, meshes, take
 from tests.oracles.spaces import EXPERTS, LATENT, LEADING_DENSE, NO_OVERLAP, SLOW_NETWORK, UNFUSED, Space
 
 SPACES = [
@@ -117,3 +119,41 @@ def test_a_model_recomputes_what_it_has(changes: tuple[str, ...], modules: set[s
 def test_the_vocabulary_is_padded_to_a_multiple(vocab: int, multiple: int, tp: int, padded: int) -> None:
     """Of `multiple` times tp, as Megatron does."""
     assert padded_vocab(vocab, multiple, tp) == padded
+
+
+def test_stages_that_are_numbered_cost_what_they_cost_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Costing a stage once for all ranks and recompute counts gives what costing every row by itself gives."""
+    monkeypatch.setattr(options_module, "ROWS_PER_STAGE", 0.0)
+    request = SPACES[0].request()
+    model = CostModel(request)
+    costs = LayoutCosts.of(model, layouts(request, meshes(request)))
+    pp = costs.layouts["pp"][:, None]
+    exists = np.arange(int(pp.max())) < pp
+    options = stage_options(model, costs, positions(np.where(exists, 3, 0), np.where(exists, 6, -1)))
+    alone = {name: column for name, column in options.items() if name != "stage"}
+    assert 1 < len(np.unique(options["stage"])) < len(options["stage"])
+    for group in OUTPUTS:
+        numbered = model.stages(costs, options, group)
+        for name, column in model.stages(costs, alone, group).items():
+            np.testing.assert_array_equal(numbered[name], column, err_msg=f"{group} {name}")
+
+
+def test_chunks_gathered_by_kind_are_those_that_are_costed() -> None:
+    """The seconds of each chunk of an option, read off its kinds of chunk, are those of the chunk by itself."""
+    request = SPACES[0].request()
+    model = CostModel(request)
+    costs = LayoutCosts.of(model, layouts(request, meshes(request)))
+    pp = costs.layouts["pp"][:, None]
+    exists = np.arange(int(pp.max())) < pp
+    options = stage_options(model, costs, positions(np.where(exists, 3, 0), np.where(exists, 6, -1)))
+    several = np.flatnonzero(costs.layouts["vpp"] > 1)
+    assert len(several)
+    for index in several.tolist():
+        mine = take(options, options["layout"] == index)
+        vpp, count = int(costs.layouts["vpp"][index]), len(mine["layout"])
+        gathered = Pipeline(model, costs, index, mine).chunk_s
+        rows = chunk_rows(
+            {name: np.repeat(column, vpp) for name, column in mine.items()}, np.tile(np.arange(vpp), count)
+        )
+        for name, column in model.stages(costs, rows, "chunk").items():
+            np.testing.assert_array_equal(gathered[name], column.reshape(-1, vpp))

@@ -27,6 +27,7 @@ GOOD: dict[str, Any] = {
     "num_microbatches": 8,
     "global_batch": 64,
     "layers": 8,
+    "held_layers": 8,
     "heads": 32,
     "kv_heads": 8,
     "ffn": 128,
@@ -55,6 +56,7 @@ BROKEN: list[tuple[str, dict[str, Any], str]] = [
         {"vpp": 1, "pp": 9, "num_microbatches": 9, "global_batch": 72, "gpus": 999},
         "(8 layers), got pp 9, vpp 1",
     ),
+    ("stages-hold-all-layers", {"held_layers": 6}, "must add up to layers (8), got 6"),
     ("batch-divides", {"micro_batch_size": 3}, "global_batch (64), got 4*3; nearest: 8 or 16"),
     ("microbatches-make-batch", {"num_microbatches": 4}, "must be global_batch (64), got 4*2*4"),
     (

@@ -5,7 +5,7 @@ from math import inf
 
 import pytest
 
-from planner import best_first, search
+from planner import best_first, candidates, search
 from planner.document import PlanDocument
 from planner.errors import InfeasibleError, Interrupted, LimitReached
 from planner.incumbent import Search
@@ -143,7 +143,7 @@ def test_an_interrupted_search_returns_its_best_with_a_true_bound(
     space: Space, function: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Wherever Ctrl-C strikes, the document holds a real plan, and no plan of the whole space is under its bound."""
-    module = best_first if function == "refined" else search
+    module = {"refined": best_first, "bounded": candidates}.get(function, search)
     original = getattr(module, function)
     calls, last = 0, -1
 

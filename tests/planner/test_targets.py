@@ -1,5 +1,6 @@
 """Searches for one launcher: what it cannot express never comes out, and of what it can the fastest does."""
 
+import itertools
 import random
 from dataclasses import replace
 from functools import lru_cache
@@ -7,18 +8,20 @@ from math import inf
 
 import pytest
 
-from planner import search
+from planner import compose, search
 from planner.advice import advised
+from planner.capability import PLAIN
 from planner.document import PlanDocument
 from planner.errors import InfeasibleError
+from planner.feasibility import AT_ONCE_S
 from planner.fixed import layout_of
 from planner.incumbent import Search
 from planner.launchers import refusals
 from planner.overrides import Overrides
 from planner.predict import CostModel
 from planner.request import TARGETS, PlanRequest, build_request, schedules_of
-from planner.rules import LAUNCHERS, violations
-from planner.space import known_values, sequence_parallel
+from planner.rules import LAUNCHERS, expressible, violations
+from planner.space import OFFLOADS, known_values, sequence_parallel
 from tests.oracles.spaces import EVERY_SECOND_HAS_EXPERTS, EXPERTS, LEADING_DENSE, ODD_HEADS, SLOW_NETWORK, Space
 from tests.oracles.targets import BestExpressible
 
@@ -102,12 +105,27 @@ def planned(request: PlanRequest) -> PlanDocument | None:
         return None
 
 
-def check(seeds: range) -> None:
-    """Plans of random jobs obey the rules of their target and all legal ones; most jobs have a plan."""
+def emitted(request: PlanRequest) -> PlanDocument | None:
+    """The first plan that the search of a request finds, on the device or else with the host; None where none fits.
+
+    Its options and its layout are those that the best plan would be chosen from, at a part of the seconds.
+    """
+    for offload in (False, True):
+        found = search.searched(Search(CostModel(request.replaced(time_limit_s=AT_ONCE_S), offload=offload)))
+        if found.best is not None:
+            return compose.document(found)
+    return None
+
+
+def check(seeds: range, in_full: int = 1) -> None:
+    """Plans of random jobs obey the rules of their target and all legal ones; most jobs have a plan.
+
+    Every job number `in_full` is searched to the end, the others to their first plan.
+    """
     found = 0
     for seed in seeds:
         request = random_job(seed)
-        document = planned(request)
+        document = planned(request) if seed % in_full == 0 else emitted(request)
         if document is not None:
             found += 1
             layout = layout_of(document.parallelism)
@@ -126,8 +144,8 @@ def test_a_search_emits_nothing_that_its_target_cannot_express() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("block", range(JOBS // BLOCK))
 def test_a_search_emits_nothing_that_its_target_cannot_express_however_often(block: int) -> None:
-    """A thousand random small jobs of all launchers, in blocks that can run side by side."""
-    check(range(QUICK_JOBS + block * BLOCK, QUICK_JOBS + (block + 1) * BLOCK))
+    """A thousand random small jobs of all launchers, in blocks that can run side by side; one in ten in full."""
+    check(range(QUICK_JOBS + block * BLOCK, QUICK_JOBS + (block + 1) * BLOCK), in_full=10)
 
 
 @pytest.mark.parametrize("target", ["megatron", "deepspeed", "accelerate", "maxtext"])
@@ -138,6 +156,27 @@ def test_offload_of_a_target_is_what_it_can_express(target: str) -> None:
     assert plan is not None
     assert all(any(share for _, share in stage.offload) for stage in plan.stages)
     assert refusals(plan, target) == ()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["megatron", "deepspeed", "torchtitan", "axolotl", "maxtext"])
+def test_offload_that_is_searched_for_a_target_is_its_best(target: str) -> None:
+    """As fast as the best of all shares that every stage has alike, under every recompute set and count."""
+    space = Space(2, 3, 2, -0.04, target=target, changes=ODD_HEADS, search=("offload",))
+    request = space.request()
+    quarters = (0.0, 0.25, 0.5, 0.75, 1.0)
+    every = [dict(zip(OFFLOADS, shares, strict=True)) for shares in itertools.product(quarters, repeat=4)]
+    facts = {**known_values(request), **PLAIN, "pp": 1, "stage_layers": 12, "recompute_full": 0}
+    steps = []
+    for shares in every:
+        modes = [
+            {**facts, **shares, "zero_stage": zero, "recompute_full": full} for zero in range(4) for full in (0, 1)
+        ]
+        if any(expressible(mode, target, "stage", fields=("offload",)) for mode in modes):
+            steps.append(BestExpressible(request, shares).best_s())
+    found = planned(request)
+    assert len(steps) > 1
+    assert (found.predicted.step_time_s if found else inf) == pytest.approx(min(steps), rel=1e-9)
 
 
 def test_the_recipe_of_the_target_is_the_default() -> None:

@@ -85,6 +85,31 @@ def test_full_recompute_is_of_every_layer(answers):
     assert all(stage.recompute.set == ("full",) and stage.recompute.layers == stage.layers for stage in stages)
 
 
+@pytest.mark.parametrize(
+    ("text", "schedule"),
+    [("group_size=6,pp=4", "interleaved"), ("group_size=4,pp=4", "interleaved"), ("group_size=16,pp=2", "interleaved")]
+    + [("slices=8,pp=4", "slimpipe"), ("slices=16,pp=2,schedule=seq1f1b", "seq1f1b")],
+)
+def test_groups_and_slices_can_be_asked_for(document, request_, text, schedule):
+    """Any legal number, also of groups and slices that a search leaves out; the schedule that has them is implied."""
+    answer = why_not(document, text, request_)
+    assert answer.kind in ("slower", "tie")
+    assert has(answer.other, parsed(text))
+    assert answer.other.parallelism.schedule == schedule
+
+
+def test_a_launcher_without_slices_says_so(document, request_):
+    """Also where nothing else is asked for: whatever the pipeline, Megatron runs no schedule that has them."""
+    answer = why_not(document, "slices=8", request_.replaced(target="megatron"))
+    assert (answer.kind, [rule.id for rule in answer.rules]) == ("forbidden", ["megatron-runs-schedule"])
+
+
+@pytest.mark.parametrize("text", ["group_size=0", "slices=1"])
+def test_a_plan_without_groups_or_slices_says_so(document, text):
+    """1F1B has no groups, and whole sequences."""
+    assert why_not(document, text).kind == "same"
+
+
 def test_what_the_plan_has_is_no_difference(document):
     """Asking for the plan's own values takes no search."""
     layout = document.parallelism
@@ -119,6 +144,10 @@ def test_a_worse_plan_is_found_out(document, request_):
         ("vpp=2,pp=1", "interleaving-needs-pipeline", "needs pp above 1"),
         ("vpp=2,pp=2,schedule=1f1b", "schedule-1f1b", "one chunk a rank"),
         ("vpp=3,pp=2,schedule=zb-v", "schedule-zb-v", "two chunks a rank"),
+        ("group_size=3,pp=4", "schedule-interleaved", "group_size 3"),
+        ("group_size=4,pp=4,schedule=1f1b", "schedule-1f1b", "group_size is for interleaved, got 4 for 1f1b"),
+        ("slices=4,schedule=1f1b", "schedule-1f1b", "slices is for terapipe, seq1f1b, slimpipe, got 4 for 1f1b"),
+        ("slices=6,pp=2", "slices-divide-sequence", "must divide seq_len (8192), got slices 6"),
         ("dp_shard=2,dp_replicate=4,dp=4", "shards-and-replicas-make-dp", "must be dp (4)"),
         ("sequence_parallel=true,tp=1", "sequence-parallel-needs-tp", "needs tp above 1"),
         ("ep=2", "ep-divides-experts", "experts (1)"),
@@ -159,6 +188,8 @@ def test_memory_is_told_by_how_much_and_from_what(document, request_):
     [
         ("tpp=2", "unknown field 'tpp' in why-not; did you mean 'tp'"),
         ("tp=0", "why-not.tp must be >= 1, got 0"),
+        ("slices=0", "why-not.slices must be >= 1, got 0"),
+        ("group_size=-1", "why-not.group_size must be >= 0, got -1"),
         ("tp=two", "why-not.tp must be a whole number, got 'two'"),
         ("zero_stage=4", "why-not.zero_stage must be <= 3, got 4"),
         ("recompute=half", "why-not.recompute must be one of 'none', 'selective' or 'full', got 'half'"),

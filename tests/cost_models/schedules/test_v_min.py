@@ -2,15 +2,17 @@ import pytest
 
 from cost_models.schedules import v_half, v_min
 from cost_models.schedules.errors import IllegalScheduleError
+from cost_models.schedules.live import live_chunks
 from cost_models.schedules.simulate import simulate
+from cost_models.schedules.v_order import Block, squeezed_table
 from tests.cost_models.schedules.cases import equal_times
 
 RANKS = [2, 3, 4, 6, 8]
 
 
-def bubble_units(p: int, m: int, *cost: float) -> float:
+def bubble_units(p: int, m: int, *cost: float, hop: float = 0) -> float:
     """The simulated bubble, in units of a chunk."""
-    return float(simulate(v_min.actions(p, 2, m), equal_times(p, 2, *cost)).span_s) - 2 * m * sum(cost)
+    return float(simulate(v_min.actions(p, 2, m), equal_times(p, 2, *cost, hop=hop)).span_s) - 2 * m * sum(cost)
 
 
 @pytest.mark.parametrize("p", [*RANKS, 5, 7, 12, 16])
@@ -44,6 +46,26 @@ def test_unequal_parts_cost_more_with_every_micro_batch(p: int) -> None:
     grown = bubble_units(p, 16, 1, 1.2, 0.8) - bubble_units(p, 8, 1, 1.2, 0.8)
     assert grown > 8 * 0.5
     assert simulate(v_min.actions(p, 2, 16), times).span_s > v_min.closed_form_s(16, times) + 0.1
+
+
+@pytest.mark.parametrize("p", [4, 6, 8])
+@pytest.mark.parametrize("cost", [(1, 1, 1), (1, 1.2, 0.8), (1.3, 1, 0.7), (0.8, 1, 1.2)])
+def test_a_micro_batch_takes_six_of_the_longer_pass_and_four_to_six_hops(p: int, cost: tuple[float, ...]) -> None:
+    """Once the pipeline is full: the longer of forward and input gradient, which the other waits for."""
+    hop, count = 0.05, 3 * p
+    grown = bubble_units(p, 2 * count, *cost, hop=hop) - bubble_units(p, count, *cost, hop=hop)
+    period = 2 * sum(cost) + grown / count
+    longer = 6 * max(cost[:2])
+    assert longer + 4 * hop - 1e-9 <= period <= longer + 6 * hop + 1e-9
+
+
+def test_the_published_turns_are_longer_by_four_units() -> None:
+    """Of 5 and of 8 ranks: (1, 1, 1) keeps as much, and its bubble is four units of a chunk more."""
+    for p in (5, 8):
+        published = squeezed_table("v-min", Block(v_min.AT_ONCE, turns=(1, 1, 1)), p, 2 * p)
+        assert live_chunks(published).sum(axis=-1).max() == v_min.peak_chunks(p)
+        bubble = simulate(published, equal_times(p, 2, 1, 1, 1)).span_s - 6 * 2 * p
+        assert bubble == bubble_units(p, 2 * p, 1, 1, 1) + 4
 
 
 @pytest.mark.parametrize(("p", "v", "m"), [(1, 2, 4), (2, 1, 4), (2, 2, 0)])

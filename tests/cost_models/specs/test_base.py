@@ -84,7 +84,7 @@ CLUSTER: dict[str, Any] = {
         (
             ClusterSpec,
             CLUSTER | {"tiers": [TIER | {"kind": "wifi"}]},
-            "cluster.tiers[0].kind must be one of 'nvlink', 'pcie' or 'network', got 'wifi'",
+            "cluster.tiers[0].kind must be one of 'nvlink', 'mesh', 'pcie' or 'network', got 'wifi'",
         ),
         (
             ClusterSpec,

@@ -166,8 +166,8 @@ def test_a_cluster_agrees_with_its_gpu_and_has_a_link_fraction_for_each_tier(nam
     """The NVLink tier carries what the GPU's links carry, and the profile knows every kind of tier."""
     cluster = load_cluster(name, 16)
     fractions = load_profile(cluster.gpu.name).link_fraction
-    assert {tier.kind for tier in cluster.tiers} <= set(fractions)
-    nvlink = [tier.bandwidth_bytes_per_s for tier in cluster.tiers if tier.kind == "nvlink"]
+    assert {tier.links for tier in cluster.tiers} <= set(fractions)
+    nvlink = [tier.bandwidth_bytes_per_s for tier in cluster.tiers if tier.links == "nvlink"]
     expected = cluster.gpu.nvlink_bandwidth_bytes_per_s
     assert nvlink == pytest.approx([expected] if expected else [])
 

@@ -39,6 +39,14 @@ def test_the_bandwidth_of_a_gpu_shares_links_and_oversubscription() -> None:
     assert tier(None, oversubscription=5.0).bandwidth_bytes_per_s == 5e9
 
 
+@pytest.mark.parametrize("domain_gpus", [None, 1])
+def test_a_mesh_has_an_end(domain_gpus: int | None) -> None:
+    """How many GPUs it joins decides what is between any two."""
+    mesh = load_cluster("mi300x-node", 8).tiers[0]
+    with pytest.raises(SpecError, match=f"domain_gpus must be >= 2 where kind is mesh, got {domain_gpus}"):
+        mesh.replaced(domain_gpus=domain_gpus)
+
+
 @pytest.mark.parametrize(
     ("domains", "message"),
     [

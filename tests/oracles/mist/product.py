@@ -1,13 +1,13 @@
 """Mist's measured runs under this project's own cost model."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from cost_models import kernels, schedules
+from cost_models import schedules
 from cost_models.schedules.simulate import simulate
 from cost_models.schedules.times import StageTimes
 from cost_models.specs import catalog
@@ -48,11 +48,15 @@ def model_of(run: dict[str, Any]) -> ModelSpec:
 
 
 def recipe_of(run: dict[str, Any]) -> FrameworkRecipe:
-    """Mist's runtime: weights, gradients and logits in 16 bits, Adam in 32, the loss keeping one copy of the logits."""
+    """Mist's runtime: weights, gradients and logits in 16 bits, Adam in 32, the loss keeping one copy of the logits.
+
+    Its gradients are added up by kernels of their own.
+    """
     return FrameworkRecipe(
         name="mist",
         gradient_bytes=2,
         gradient_reduce_bytes=2,
+        fused_gradient_accumulation=False,
         flash_attention=run["flash"],
         sequence_parallel=False,
         loss_bytes_per_logit=4,
@@ -133,18 +137,6 @@ class Predicted:
         pipeline = self.candidate.pipeline
         table = schedules.actions("1f1b", pipeline.layout["pp"], 1, pipeline.layout["num_microbatches"])
         return float(simulate(table, times).span_s) + self.global_s
-
-    def accumulating_s(self) -> float:
-        """Seconds of a step when the gradients of a micro-batch are added by kernels of their own, as Mist's are.
-
-        The cost model has them added within the products that make them, as Megatron's are.
-        """
-        request = self.candidate.pipeline.model.request
-        bodies = kernels.bind(request.cluster.gpu, request.profile, request.recipe, "bf16")
-        parameters = _parameters(request.model, self.run["stages"]).sum(axis=0)
-        added_s = bodies["elementwise_s"](3.0 * request.recipe.gradient_bytes * parameters)
-        times = self.times
-        return self.replayed_s(replace(times, weight_grad_s=times.weight_grad_s + added_s[:, None]))
 
 
 def _moved(stage: dict[str, Any]) -> float:

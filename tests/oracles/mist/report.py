@@ -54,9 +54,7 @@ def tuner() -> None:
 
 def measured() -> None:
     """Print the product's prediction of each measured run, and what it has that Mist's model has not."""
-    print(
-        "\nproduct               measured  step s   error  adding   pairs  memory    hops optimizer  merged  host GiB"
-    )
+    print("\nproduct               measured  step s   error   pairs  memory    hops optimizer  merged  host GiB")
     pairs = profile_of_pairs()
     for run in artifact()["runs"]:
         predicted = Predicted.of(run)
@@ -69,7 +67,7 @@ def measured() -> None:
         stable = (times.forward_s + times.input_grad_s + times.weight_grad_s).sum(axis=1).tolist()
         merged_s = step_seconds(stable, (times.first_s + times.last_s).tolist(), run["micro_batches"])
         merged = (merged_s + predicted.global_s) / without_s - 1
-        times_s = (step_s, predicted.accumulating_s(), Predicted.of(run, pairs).accumulating_s())
+        times_s = (step_s, Predicted.of(run, pairs).step_s)
         errors = "".join(f"{seconds / taken - 1:8.1%}" for seconds in times_s)
         shares = f"{1 - without_s / step_s:8.2%}{predicted.global_s / step_s:10.2%}{merged:8.2%}"
         host = predicted.stages["host_bytes"].max() / GIB

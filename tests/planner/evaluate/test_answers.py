@@ -1,6 +1,7 @@
 """Tables in, tables out."""
 
 import csv
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -49,6 +50,18 @@ def test_sharding_is_assumed_as_far_as_it_is_needed():
     assert "zero_or_fsdp=3 (assumed: the least that fits)" in open_answer.message
     assert open_answer.fits == "yes"
     assert said.fits == "no"
+
+
+def test_fixed_segments_need_more_to_spare():
+    """A run whose allocator cannot join blocks is sure to fit only at a lower share of the memory."""
+    answer = answers([{**LLAMA, "recompute": "full"}])[0]
+    assert answer.run is not None
+    assert answer.costs is not None
+    usable = answer.run.cluster.gpu.usable_memory_bytes
+    for growing, share, verdict in ((True, 0.9, "yes"), (False, 0.9, "borderline"), (False, 0.8, "yes")):
+        run = replace(answer.run, recipe=answer.run.recipe.replaced(growing_segments=growing))
+        costs = replace(answer.costs, device_bytes=share * usable)
+        assert replace(answer, run=run, costs=costs).fits == verdict
 
 
 @settings(max_examples=150, deadline=None)

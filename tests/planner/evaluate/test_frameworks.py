@@ -24,7 +24,14 @@ def test_every_framework_has_a_recipe(phrase):
         ({"framework": "torchtitan 2024-12", "notes": "eager"}, "torchtitan-eager"),
         ({"framework": "Megatron-DeepSpeed", "precision": "bf16"}, "megatron-deepspeed-bf16"),
         ({"framework": "llm-foundry/Composer FSDP", "precision": "bf16-pure"}, "llm-foundry-pure"),
+        ({"framework": "HF Trainer", "zero_or_fsdp": "zero2"}, "deepspeed"),
+        ({"framework": "HF Trainer", "zero_or_fsdp": "fsdp"}, "trainer"),
         ({"framework": "nobody's"}, "megatron"),
+        ({"framework": "nobody's", "precision": "fp16", "gpu": "A100"}, "megatron-2021"),
+        ({"gpu": "Tesla V100-SXM2-32GB"}, "megatron-2021"),
+        ({"precision": "fp8", "gpu": "H100"}, "nemo"),
+        ({"gpu": "GB200"}, "nemo"),
+        ({"precision": "fp8", "gpu": "H100", "zero_or_fsdp": "FULL_SHARD"}, "trainer"),
         ({"framework": "torchtitan", "recipe": "deepspeed"}, "deepspeed"),
     ],
 )
@@ -51,6 +58,24 @@ def test_an_unknown_recipe_is_invalid():
     """A recipe that the catalog lacks names what there is."""
     with pytest.raises(InvalidRunError, match="unknown framework"):
         recipe_of(Cells({"recipe": "none such"}))
+
+
+def test_compiled_modules_are_fused():
+    """Where a row says that it compiles, norms, activations and positions of an eager recipe are fused."""
+    eager, compiled = (recipe_of(Cells({"framework": "torchtune", "notes": text})) for text in ("packed", "+compile"))
+    assert not eager.fused_norm
+    assert compiled.fused_norm
+    assert compiled.fused_activation
+    assert compiled.fused_rope
+    without = recipe_of(Cells({"framework": "torchtune", "notes": "without compile"}))
+    assert not without.fused_norm
+
+
+def test_weights_gathered_in_fp8_are_half_as_many_bytes():
+    """float8 all-gather moves one byte a parameter instead of two."""
+    notes = "torch.compile; float8 all-gather"
+    assert recipe_of(Cells({"framework": "torchtitan", "notes": notes})).parameter_gather_bytes == 1
+    assert recipe_of(Cells({"framework": "torchtitan", "notes": "torch.compile"})).parameter_gather_bytes == 2
 
 
 def test_a_sharded_loss_holds_more_of_each_logit():

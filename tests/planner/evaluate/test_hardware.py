@@ -17,11 +17,21 @@ from planner.evaluate.hardware import cluster_of, gpu_named
         ("GB300-288GB", "gb300"),
         ("V100-SXM2-16GB", "v100-16"),
         ("MI300X", "mi300x"),
+        ("NVIDIA A100-SXM4", "a100-80-sxm"),
+        ("A100 PCIe", "a100-80-pcie"),
     ],
 )
 def test_gpus_are_read_as_tables_print_them(text, name):
     """Family, form and memory find the catalog's entry."""
     assert gpu_named(text).name == name
+
+
+def test_memory_that_is_not_said_is_told():
+    """Of a GPU with 40 or 80 GB the usual one is taken, and said; one whose memories lie close needs no word."""
+    for text, told in (("A100", True), ("A100-SXM-80GB", False), ("H100", False)):
+        cells = Cells({"gpu": text})
+        cluster_of(cells, 8)
+        assert any("memory is not said" in sentence for sentence in cells.assumed) == told
 
 
 def test_an_unknown_gpu_is_refused():

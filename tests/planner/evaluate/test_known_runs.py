@@ -3,7 +3,7 @@
 import pytest
 
 from cost_models.flops import model_flops
-from cost_models.specs.catalog import load_model
+from cost_models.specs.catalog import load_model, load_recipe
 from cost_models.specs.parameters import parameters
 from planner.evaluate.answers import answers
 from planner.predict import padded_vocab
@@ -110,3 +110,26 @@ def test_unsharded_states_of_published_models():
     """fp32 shards of Llama 2: 6,738,415,616 parameters over 8 ranks are 3.14 GiB of one state."""
     assert parameters(load_model("llama2-7b")) == 6_738_415_616
     assert round(4 * parameters(load_model("llama2-7b")) / 8 / GIB, 2) == 3.14
+
+
+def test_logits_of_a_fine_tuning_that_failed():
+    """Four sequences of 4,096 and 248,320 words over TP 2: one fp32 copy of a rank's logits is 7.58 GiB."""
+    logits = 4 * 4096 * padded_vocab(248_320, 128, 2) / 2
+    assert round(4 * logits / GIB, 2) == 7.58
+
+
+def test_shards_as_deepspeed_estimates_them():
+    """T5-3B as DeepSpeed's documentation counts it, 2,851e6 parameters, 32e6 in a layer, ZeRO-3 over 8: 6.1 GiB a GPU.
+
+    18 bytes a parameter are shared out, fp32 gradients among them, and one layer is gathered at 4 bytes.
+    """
+    recipe = load_recipe("megatron")
+    states = sum(getattr(recipe, f"{kind}_bytes") for kind in ("weight", "gradient", "master", "moment"))
+    assert states == 18
+    assert round((states * 2851e6 / 8 + 4 * 32e6) / GIB, 1) == 6.1
+
+
+def test_fp32_shards_that_could_not_be_allocated():
+    """13.9e9 parameters as fp32 shards over 4 ranks are the 12.94 GiB (cut off, not rounded) that were asked for."""
+    shards = load_recipe("trainer").weight_bytes * 13.9e9 / 4
+    assert int(100 * shards / GIB) == 1294

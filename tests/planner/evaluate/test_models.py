@@ -50,6 +50,20 @@ def test_layers_come_from_the_parameter_count():
     assert any("from params_b" in sentence for sentence in cells.assumed)
 
 
+def test_layers_divide_into_the_pipeline():
+    """A depth from a rounded size is the nearest that divides into the stages; a few per cent off, no more."""
+    row = {"model": "BLOOM-proto-191B", "hidden": "14400", "params_b": "191"}
+    assert model_of(Cells(row | {"pp": "7"}), 2048).layers == 77
+    assert model_of(Cells(row | {"pp": "64"}), 2048).layers == model_of(Cells(row), 2048).layers
+
+
+def test_a_size_in_three_digits_is_another_depth():
+    """At the width of a catalog's model a size that is clearly not its own asks for other layers; a rounded one not."""
+    row = {"model": "BLOOM-proto-181B", "hidden": "14336"}
+    assert model_of(Cells(row | {"params_b": "181"}), 2048).layers == 72
+    assert model_of(Cells(row | {"params_b": "176"}), 2048).layers == load_model("bloom-176b").layers
+
+
 @pytest.mark.parametrize("name", ["Nemotron-3-Nano", "BERT-large", "nobody knows"])
 def test_what_no_cost_model_describes_is_unsupported(name):
     """Hybrids, encoders and names without sizes are told from mistakes."""

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from cost_models.schedules import V_SHAPED
 from planner.evaluate import predictions
 from planner.evaluate.predictions import costs_of
 from planner.evaluate.runs import read_run
@@ -33,9 +34,11 @@ def test_a_batch_costs_what_its_runs_cost_alone():
         assert together.device_bytes == pytest.approx(alone.device_bytes, rel=1e-12)
 
 
-def test_a_run_costs_what_the_planner_says():
-    """The same layout costed as a plan takes the same step and the same bytes."""
-    run = read_run({**LLAMA, "zero_or_fsdp": "1"})
+@pytest.mark.parametrize("schedule", ["1f1b", "zb-h1", *V_SHAPED])
+def test_a_run_costs_what_the_planner_says(schedule):
+    """The same layout costed as a plan takes the same step and the same bytes, whichever way its chunks lie."""
+    run = read_run({**LLAMA, "zero_or_fsdp": "1", "schedule": schedule})
+    assert run.schedule == schedule
     request = PlanRequest(
         model=run.model,
         cluster=run.cluster,
@@ -51,10 +54,10 @@ def test_a_run_costs_what_the_planner_says():
     assert costs.device_bytes == pytest.approx(candidate.pipeline.options["device_bytes"].max(), rel=1e-12)
 
 
-@pytest.mark.parametrize("schedule", ["1f1b", "interleaved", "zb-h1"])
+@pytest.mark.parametrize("schedule", ["1f1b", "interleaved", "zb-h1", "zb-v", "v-min"])
 def test_a_long_schedule_is_carried_on(schedule, monkeypatch):
     """The steady state of a shorter replay, carried on, is the whole replay."""
-    chunks = {"vpp": "2"} if schedule == "interleaved" else {"vpp": "1", "schedule": schedule}
+    chunks = {"vpp": "2"} if schedule == "interleaved" else {"schedule": schedule}
     run = read_run({**LLAMA, **chunks, "global_batch_seqs": str(8 * 4 * 40)})
     short = costs_of([run])[0].step_time_s
     monkeypatch.setattr(predictions, "LONG", 10**6)
@@ -78,12 +81,28 @@ def test_groups_may_be_split():
     assert split.step_time_s != whole.step_time_s
 
 
-def test_ranks_that_do_not_wait_begin_steps_one_after_the_other():
-    """ZB-H2 takes less than from its first to its last action: a step ends when its busiest rank may begin another."""
-    row = {**LLAMA, "schedule": "zb-2p"}
-    unsynchronized = costs_of([read_run(row)])[0].step_time_s
-    synchronized, _ = (costs_of([read_run({**LLAMA, "schedule": name})])[0].step_time_s for name in ("zb-1p", "1f1b"))
-    assert unsynchronized < synchronized
+@pytest.mark.parametrize("schedule", ["zb-2p", "zb-v"])
+def test_ranks_that_do_not_wait_begin_steps_one_after_the_other(schedule):
+    """Where the optimizer is validated afterwards a step takes what its busiest rank does, not from first to last."""
+    rows = [{**LLAMA, "schedule": schedule, "framework": name} for name in ("Megatron-LM + zero bubble", "Megatron-LM")]
+    runs = [read_run(row) for row in rows]
+    assert [run.synchronized for run in runs] == [False, True]
+    runs[0] = replace(runs[0], recipe=runs[1].recipe)
+    unsynchronized, synchronized = (cost.step_time_s for cost in costs_of(runs))
+    # Placed as a V, rank 0 begins and ends the step: it gains nothing.
+    assert unsynchronized <= synchronized
+    assert unsynchronized < synchronized or schedule == "zb-v"
+
+
+def test_runs_of_the_zero_bubble_authors_wait_for_sends_in_megatrons_schedules():
+    """Their 1F1B and interleaved 1F1B are longer than where sends overlap; interleaving sends more and loses more."""
+    losses = []
+    for vpp in ("1", "2"):
+        run = read_run({**LLAMA, "vpp": vpp, "framework": "Megatron-LM + zero bubble"})
+        assert (run.synchronized, run.overlaps_sends) == (True, False)
+        waiting, sending = (cost.step_time_s for cost in costs_of([run, replace(run, overlaps_sends=True)]))
+        losses.append(waiting - sending)
+    assert 0 < losses[0] < losses[1]
 
 
 def test_gathered_pipelines_accumulate_whole_gradients():

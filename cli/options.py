@@ -1,0 +1,90 @@
+"""Options that several verbs have, once each. It imports typer alone."""
+
+from typing import Annotated
+
+import typer
+
+MODEL, HARDWARE, BATCH, SEARCH, OUTPUT = "Model", "Hardware", "Step", "Search", "Output"
+QUESTIONS = "Questions, instead of a plan of all that is given"
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, also on failure.", rich_help_panel=OUTPUT)]
+
+Model = Annotated[
+    str | None,
+    typer.Option(
+        help="Model: a catalog name, a TOML file, a Hugging Face config.json or its folder.",
+        metavar="NAME",
+        rich_help_panel=MODEL,
+    ),
+]
+Recipe = Annotated[
+    str | None,
+    typer.Option(help="Framework whose bytes and overlap hold.", metavar="NAME", rich_help_panel=MODEL),
+]
+Precision = Annotated[
+    str | None, typer.Option(help="Data type of matrix products: bf16, fp8.", metavar="NAME", rich_help_panel=MODEL)
+]
+Optimizer = Annotated[
+    str | None, typer.Option(help="adamw, adamw-8bit, precision-aware.", metavar="NAME", rich_help_panel=MODEL)
+]
+Gpus = Annotated[str | None, typer.Option(help="GPUs of the whole job.", metavar="N", rich_help_panel=HARDWARE)]
+Mem = Annotated[
+    str | None,
+    typer.Option(
+        help="Memory of one GPU: 80GB is a card's label, 80GiB is literal.", metavar="SIZE", rich_help_panel=HARDWARE
+    ),
+]
+Gpu = Annotated[
+    str | None, typer.Option(help="GPU: a catalog name or a TOML file.", metavar="NAME", rich_help_panel=HARDWARE)
+]
+Cluster = Annotated[
+    str | None, typer.Option(help="Cluster: a preset or a TOML file.", metavar="NAME", rich_help_panel=HARDWARE)
+]
+Nodes = Annotated[
+    str | None, typer.Option(help="Full nodes, instead of --gpus.", metavar="N", rich_help_panel=HARDWARE)
+]
+GpusPerNode = Annotated[str | None, typer.Option(help="GPUs that share a host.", metavar="N", rich_help_panel=HARDWARE)]
+SeqLen = Annotated[
+    str | None, typer.Option(help="Tokens of a sequence: 8192, 8k.", metavar="TOKENS", rich_help_panel=BATCH)
+]
+GlobalBatch = Annotated[str | None, typer.Option(help="Sequences of a step.", metavar="N", rich_help_panel=BATCH)]
+GlobalBatchTokens = Annotated[
+    str | None, typer.Option(help="Tokens of a step: 4M.", metavar="TOKENS", rich_help_panel=BATCH)
+]
+Target = Annotated[
+    str,
+    typer.Option(
+        help="Search only what this launcher can express; any: some launcher, runtime: ours.",
+        metavar="NAME",
+        rich_help_panel=SEARCH,
+    ),
+]
+Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        help="Change a field of a spec: model.layers=4, recipe.flash_attention=false.",
+        metavar="KEY=VALUE",
+        rich_help_panel=MODEL,
+    ),
+]
+Output = Annotated[
+    str | None,
+    typer.Option("--output", "-o", help="Write the plan document.", metavar="FILE", rich_help_panel=OUTPUT),
+]
+OutputFolder = Annotated[
+    str | None,
+    typer.Option(
+        "--output",
+        "-o",
+        help="Write all files into a folder, or the main one.",
+        metavar="DIR|FILE",
+        rich_help_panel=OUTPUT,
+    ),
+]
+WhyNot = Annotated[
+    str | None,
+    typer.Option(
+        help="Tell why the plan does not have these values: tp=8,pp=2.", metavar="KEY=VALUE,...", rich_help_panel=OUTPUT
+    ),
+]

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed import distributed_c10d
 
 from runtime.errors import LaunchError, RankFailedError, RuntimeFault
 
@@ -152,14 +153,24 @@ def _joined(rank: int, size: int, local: int, where: str, timeout_s: float, *, o
     device = torch.device("cuda", local) if on_gpus else torch.device("cpu")
     if on_gpus:
         torch.cuda.set_device(device)
-    dist.init_process_group(
-        "nccl" if on_gpus else "gloo",
-        init_method=where,
-        rank=rank,
-        world_size=size,
-        timeout=timedelta(seconds=timeout_s),
-    )
+    limit = timedelta(seconds=timeout_s)
+    dist.init_process_group("nccl" if on_gpus else "gloo", init_method=where, rank=rank, world_size=size, timeout=limit)
     try:
-        yield World(rank, size, device)
+        with _limited(limit):
+            yield World(rank, size, device)
     finally:
         dist.destroy_process_group()
+
+
+@contextmanager
+def _limited(limit: timedelta) -> Iterator[None]:
+    """Groups made meanwhile wait no longer: torch gives those of device meshes half an hour, whatever the world has."""
+    names = ("default_pg_timeout", "default_pg_nccl_timeout")
+    before = {name: getattr(distributed_c10d, name) for name in names}
+    try:
+        for name in names:
+            setattr(distributed_c10d, name, limit)
+        yield
+    finally:
+        for name, each in before.items():
+            setattr(distributed_c10d, name, each)

@@ -12,7 +12,7 @@ from datetime import timedelta
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-TIMEOUT_S = 240.0
+TIMEOUT_S = 900.0
 
 
 class Pool:

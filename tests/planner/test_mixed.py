@@ -73,7 +73,7 @@ def test_a_search_that_is_stopped_returns_the_best_of_what_there_is(
         document = real(request)
         raise stop(document) if len(begun) == 1 else AssertionError
 
-    def both(request: PlanRequest, progress: object) -> object:
+    def both(request: PlanRequest, progress: object, jobs: int = 1) -> object:
         return stopped(request, progress) if not begun or stop is Interrupted else real(request)
 
     monkeypatch.setattr(search, "plan", both)

@@ -1,5 +1,6 @@
 """Whether the ranks of a job train as one process does: losses of some steps, gradients of the first."""
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -13,7 +14,7 @@ from runtime.optimizer import Optimizer, Settings
 from runtime.parameters import fill
 from runtime.precision import Precision
 from runtime.rank import build, materialize
-from runtime.reference import Reference, deviation, train_alone
+from runtime.reference import Reference, deviation, train_alone, worse
 from runtime.training import backward
 
 __all__ = ["STEPS", "Agreement", "agreement", "alone"]
@@ -53,12 +54,14 @@ def agreement(job: Job, reference: Reference, precision: Precision) -> Agreement
     by_loss, by_gradient = 0.0, {"none": 0.0}
     for step, expected in enumerate(reference.losses):
         loss = backward(rank, batch_of(data, job, rank.groups.data_rank, step))
-        by_loss = max(by_loss, abs(loss - expected) / expected)
+        by_loss = worse(by_loss, abs(loss - expected) / expected)
         optimizer.complete_gradients()
         if not step:
             by_gradient |= deviation(rank, reference.gradients)
         optimizer.step()
-    worst = max(by_gradient, key=by_gradient.__getitem__)
+    worst = next((name for name, one in by_gradient.items() if math.isnan(one)), None) or max(
+        by_gradient, key=by_gradient.__getitem__
+    )
     return Agreement(by_loss, by_gradient[worst], worst)
 
 

@@ -1,5 +1,6 @@
 """The same training in one process, without collectives, pipeline or sharding: what a plan's ranks must agree with."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -17,7 +18,7 @@ from runtime.parameters import Source, fill, held, local_part
 from runtime.rank import Rank
 from runtime.training import Batch
 
-__all__ = ["Reference", "deviation", "train_alone", "whole"]
+__all__ = ["Reference", "deviation", "train_alone", "whole", "worse"]
 
 # Of the largest gradient of the model: what is smaller is rounding.
 LEAST_SCALE = 1e-4
@@ -90,8 +91,13 @@ def deviation(rank: Rank, gradients: Mapping[str, Tensor]) -> dict[str, float]:
                     expected = expected[:, columns.start : columns.stop]
                 scale = max(float(gradients[piece.name].abs().max()), smallest_scale)
                 difference = (gradient[here.start : here.stop] - expected.to(gradient)).abs().max()
-                found[piece.name] = max(found.get(piece.name, 0.0), float(difference) / scale)
+                found[piece.name] = worse(found.get(piece.name, 0.0), float(difference) / scale)
     return found
+
+
+def worse(one: float, other: float) -> float:
+    """The larger of two differences; nan, which `max` may drop, is larger than any number."""
+    return math.nan if math.isnan(one) or math.isnan(other) else max(one, other)
 
 
 def _by_name(chunk: Chunk) -> dict[str, Tensor]:

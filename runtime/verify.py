@@ -1,5 +1,6 @@
 """A plan's shape on a few ranks of this machine, checked against one process."""
 
+import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -8,6 +9,7 @@ from typing import Any
 from runtime.agreement import Agreement, agreement, alone
 from runtime.job import Job
 from runtime.precision import DOUBLE
+from runtime.reference import worse
 from runtime.shrink import shrunk
 from runtime.world import World, fork
 
@@ -27,7 +29,7 @@ class Verification:
     @property
     def holds(self) -> bool:
         """Whether losses and gradients are those of one process."""
-        return max(self.agreement.loss, self.agreement.gradient) <= TOLERANCE
+        return self.agreement.loss <= TOLERANCE and self.agreement.gradient <= TOLERANCE
 
 
 def verify(job: Job, timeout_s: float) -> tuple[Verification, ...]:
@@ -36,7 +38,10 @@ def verify(job: Job, timeout_s: float) -> tuple[Verification, ...]:
     for small in shrunk(job):
         told: list[dict[str, Any]] = []
         fork(small.layout.gpus_used, partial(_compare, small), told.append, timeout_s, on_gpus=False)
-        worst = max((Agreement(**one) for one in told), key=lambda one: max(one.loss, one.gradient))
+        worst = max(
+            (Agreement(**one) for one in told),
+            key=lambda one: (math.isnan(worse(one.loss, one.gradient)), worse(one.loss, one.gradient)),
+        )
         found.append(Verification(small, worst))
     return tuple(found)
 

@@ -14,21 +14,11 @@ from planner.document import dumps, write
 from planner.errors import RequestError
 from planner.request import build_request
 
-__all__ = ["ask", "asked"]
+__all__ = ["ask"]
 
 QUESTIONS = ("min_gpus", "max_seq_len", "max_global_batch", "largest_model")
 # Counts that are tried where no flag gives the most GPUs there could be.
 MOST_GPUS = 16_384
-
-
-def asked(questions: dict[str, Any]) -> bool:
-    """Whether one question was asked. Raises RequestError for several."""
-    given = [name for name in QUESTIONS if questions[name]]
-    if len(given) > 1:
-        flags = " and ".join("--" + name.replace("_", "-") for name in given)
-        message = f"{flags} are questions of their own: ask one at a time"
-        raise RequestError(message)
-    return bool(given)
 
 
 def ask(questions: dict[str, Any], flags: dict[str, Any], *, as_json: bool, output: str | None) -> int:
@@ -36,6 +26,11 @@ def ask(questions: dict[str, Any], flags: dict[str, Any], *, as_json: bool, outp
 
     Raises PlannerError or SpecError.
     """
+    given = [name for name in QUESTIONS if questions[name]]
+    if len(given) > 1:
+        names = " and ".join("--" + name.replace("_", "-") for name in given)
+        message = f"{names} are questions of their own: ask one at a time"
+        raise RequestError(message)
     found = _answer(questions, flags)
     if found.plan is not None and output is not None:
         write(found.plan, output)

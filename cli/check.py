@@ -13,7 +13,7 @@ from planner.configuration import Configuration, of_document, of_text
 from planner.document import check_writable, dumps, write
 from planner.errors import RequestError
 from planner.fixed import request_of
-from planner.request import TARGETS, build_request
+from planner.request import build_request, check_target
 
 
 def check(configuration: str, flags: dict[str, Any], *, as_json: bool, output: str | None) -> int:
@@ -53,9 +53,7 @@ def _configuration(text: str, flags: dict[str, Any]) -> Configuration:
         message = f"{names} cannot be given with a plan document, which says all of its job"
         raise RequestError(message)
     document = document_in(text)
-    if flags["target"] not in TARGETS:
-        message = f"--target must be one of {', '.join(TARGETS)}, got {flags['target']!r}"
-        raise RequestError(message)
+    check_target(flags["target"])
     return of_document(document, request_of(document).replaced(target=flags["target"]))
 
 

@@ -43,11 +43,10 @@ def plan(
     """
     from planner.mixed import requests_of
 
-    if questions is not None:
-        from cli.capacity import ask, asked
+    if questions is not None and any(questions.values()):
+        from cli.capacity import ask
 
-        if asked(questions):
-            return ask(questions, flags, as_json=as_json, output=output)
+        return ask(questions, flags, as_json=as_json, output=output)
     if not flags["model"]:
         message = "the model is missing: give --model NAME; `plan models` lists them"
         raise RequestError(message)

@@ -7,7 +7,7 @@ too, and said.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from cost_models.specs import catalog
@@ -162,9 +162,8 @@ def _largest(
 
     def answered(answer: int | None, bounded: bool, *more: str) -> Capacity:
         found = frontier.answered(question, answer, bounded, *more, *notes)
-        tried = tuple(Tried(int(each.value) * unit, *_rest(each)) for each in found.frontier)
-        whole = None if answer is None else answer * unit
-        return Capacity(question, whole, bounded, tried, found.notes, found.plan)
+        tried = tuple(replace(each, value=int(each.value) * unit) for each in found.frontier)
+        return replace(found, answer=None if answer is None else answer * unit, frontier=tried)
 
     if not frontier.fits(1):
         return answered(None, True)
@@ -179,10 +178,6 @@ def _largest(
     beyond = [value for value in range(edge, min(edge + BEYOND, most + 1)) if frontier.fits(value)]
     tried = f"{BEYOND} values beyond the largest were tried, too, for other degrees may divide them."
     return answered(max(beyond, default=edge - 1), True, tried)
-
-
-def _rest(tried: Tried) -> tuple[bool, str, float | None, float | None, int]:
-    return tried.fits, tried.why_not, tried.step_time_s, tried.device_bytes, tried.gpus
 
 
 def largest_model(request: PlanRequest, family: str, progress: Callable[[Progress], None] | None = None) -> Capacity:

@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 
+from cost_models.specs.parameters import padded_vocab
 from cost_models.specs.units import format_bytes
 from planner.configuration import Configuration, Figures
 from planner.document import PlanDocument
 from planner.forbidden import BrokenRule
 from planner.hosts import HOST_FRACTION
-from planner.predict import padded_vocab
 from planner.remedies import Remedy, of_configuration
 
 __all__ = ["Checked", "checked"]

@@ -16,7 +16,7 @@ from planner.document import PlanDocument, Verdict, verdict_of
 from planner.errors import RequestError
 from planner.evaluate.errors import RunError
 from planner.evaluate.split import read_sizes
-from planner.fixed import FixedStage, fixed_candidate, fixed_stages, layout_of, zero_mode
+from planner.fixed import FixedStage, fixed_candidate, fixed_stages, layout_of, model_of, zero_mode
 from planner.forbidden import BrokenRule, violations
 from planner.incumbent import Candidate, Search
 from planner.offload import host_share_bytes
@@ -229,9 +229,7 @@ class Configuration:
 
 def of_document(document: PlanDocument, request: PlanRequest) -> Configuration:
     """The configuration of a plan document. Raises RequestError for chunks that are split unevenly."""
-    offloads = any(any(stage.offload.model_dump().values()) for stage in document.stages)
-    sliced = document.parallelism.schedule in SLICED
-    stages = fixed_stages(CostModel(request, offload=offloads, sliced=sliced), document)
+    stages = fixed_stages(model_of(document, request), document)
     layout = {**layout_of(document.parallelism), "cp_type": CONTEXT_TYPES.index(document.parallelism.cp_type)}
     return Configuration(request, layout, tuple(stages), sum(stage.layers for stage in stages))
 

@@ -13,13 +13,10 @@ from planner.incumbent import Candidate, Search
 from planner.infeasible import explain_infeasible, nearest
 from planner.options import MARGIN
 from planner.predict import CostModel
-from planner.request import PlanRequest, Progress
+from planner.request import NO_TIME_S, PlanRequest, Progress
 from planner.search import plan, searched
 
-__all__ = ["AT_ONCE_S", "Trial", "best_plan", "trial"]
-
-# Wall seconds after which a search returns its first plan: it has none to return before.
-AT_ONCE_S = 1e-9
+__all__ = ["Trial", "best_plan", "trial"]
 
 
 @dataclass(frozen=True)
@@ -46,7 +43,7 @@ class Trial:
         """Bytes of the plan found, or of the least demanding one where none fits, its margin left out."""
         if self.candidate is None:
             return self.needed_bytes
-        return float(self.candidate.pipeline.options["device_bytes"][self.candidate.choice].max())
+        return self.candidate.device_bytes
 
 
 def trial(request: PlanRequest, *, told: bool = True) -> Trial:
@@ -55,7 +52,7 @@ def trial(request: PlanRequest, *, told: bool = True) -> Trial:
     if share * (1.0 + MARGIN) > request.capacity_bytes:
         why = f"states alone take {format_bytes(share)} of each GPU's {format_bytes(request.capacity_bytes)}"
         return Trial(request, None, why, share)
-    search = searched(Search(CostModel(request.replaced(time_limit_s=AT_ONCE_S))))
+    search = searched(Search(CostModel(request.replaced(time_limit_s=NO_TIME_S))))
     if search.best is not None or not told:
         return Trial(request, search.best)
     layouts = space.layouts(request, space.meshes(request))

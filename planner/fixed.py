@@ -36,6 +36,7 @@ __all__ = [
     "fixed_candidate",
     "fixed_stages",
     "layout_of",
+    "model_of",
     "planned",
     "request_of",
     "stages_of",
@@ -102,10 +103,14 @@ def planned(document: PlanDocument, profile: HardwareProfile | None = None) -> C
 
     Raises RequestError when its chunks are not split as `space.chunk_layers` does.
     """
-    offload = any(any(stage.offload.model_dump().values()) for stage in document.stages)
-    sliced = document.parallelism.schedule in SLICED
-    model = CostModel(request_of(document, profile), offload=offload, sliced=sliced)
+    model = model_of(document, request_of(document, profile))
     return fixed_candidate(model, layout_of(document.parallelism), fixed_stages(model, document))
+
+
+def model_of(document: PlanDocument, request: PlanRequest) -> CostModel:
+    """The cost expressions of a request that know what a document's plan does: offload, slices."""
+    offload = any(any(stage.offload.model_dump().values()) for stage in document.stages)
+    return CostModel(request, offload=offload, sliced=document.parallelism.schedule in SLICED)
 
 
 def fixed_stages(model: CostModel, document: PlanDocument) -> list[FixedStage]:

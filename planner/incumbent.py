@@ -37,6 +37,11 @@ class Candidate:
         """The degrees that alternatives differ in."""
         return tuple(self.pipeline.layout[name] for name in MESH)
 
+    @property
+    def device_bytes(self) -> float:
+        """Bytes of the fullest GPU."""
+        return float(self.pipeline.options["device_bytes"][self.choice].max())
+
     def of(self, model: CostModel) -> "Candidate":
         """The same candidate, which another process may have found, with a model of this one."""
         return replace(self, pipeline=replace(self.pipeline, model=model))
@@ -45,9 +50,8 @@ class Candidate:
         """Ties break by less offload and recompute, lower peak, smaller tp, smaller pp, then the columns in order."""
         options, layout = self.pipeline.options, self.pipeline.layout
         recompute = float(options["recompute_layers"][self.choice].sum())
-        peak = float(options["device_bytes"][self.choice].max())
         on_host = float(options["host_bytes"][self.choice].sum()) if "host_bytes" in options else 0.0
-        return (on_host, recompute, peak, layout["tp"], layout["pp"], *layout.values())
+        return (on_host, recompute, self.device_bytes, layout["tp"], layout["pp"], *layout.values())
 
 
 class Search:

@@ -14,8 +14,6 @@ from planner.request import PlanRequest, Progress, build_request
 __all__ = ["plan_groups", "requests_of"]
 
 CONTRADICTING = ("gpus", "gpu", "nodes", "gpus_per_node")
-# Wall time that is left when there is none, seconds.
-NO_TIME_S = 1e-9
 
 
 def requests_of(flags: Mapping[str, Any]) -> tuple[PlanRequest, ...]:
@@ -63,7 +61,7 @@ def plan_groups(
     outcomes: list[_Outcome] = []
     started = monotonic()
     for request in requests:
-        outcomes.append(_planned(_in_time(request, monotonic() - started), progress, jobs))
+        outcomes.append(_planned(request.after(monotonic() - started), progress, jobs))
         if isinstance(outcomes[-1].stop, Interrupted):
             break
     found = [each for each in outcomes if each.document is not None]
@@ -78,12 +76,6 @@ def plan_groups(
     if stop is not None:
         raise Interrupted(document)
     return document
-
-
-def _in_time(request: PlanRequest, spent_s: float) -> PlanRequest:
-    if request.time_limit_s is None:
-        return request
-    return request.replaced(time_limit_s=max(request.time_limit_s - spent_s, NO_TIME_S))
 
 
 def _planned(request: PlanRequest, progress: Callable[[Progress], None] | None, jobs: int) -> _Outcome:

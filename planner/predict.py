@@ -16,6 +16,7 @@ from cost_models.lowered_costs import (
     lowered_pipeline_exchange,
     lowered_stage,
 )
+from cost_models.specs.parameters import padded_vocab
 from cost_models.vocabulary import RECOMPUTE_MODULES, recompute_flag
 from planner.request import PlanRequest
 from planner.space import OFFLOADS, RECOMPUTE_SETS, head_position, is_sliced, known_values, take
@@ -30,7 +31,6 @@ __all__ = [
     "TIME_OUTPUTS",
     "CostModel",
     "constants",
-    "padded_vocab",
     "unit_seconds",
 ]
 
@@ -53,12 +53,6 @@ OUTPUTS: Mapping[str, tuple[str, ...]] = {
     "phases": ("device_bytes", "saved_bytes", "waiting_bytes", "buffer_bytes", "transient_bytes", "optimizer_bytes"),
     "all": (),
 }
-
-
-def padded_vocab(vocab: Any, multiple: int, tp: Any) -> Any:
-    """Vocabulary as the framework pads it: the next multiple of `multiple` times tp."""
-    step = multiple * np.asarray(tp, dtype=np.float64)
-    return np.ceil(vocab / step) * step
 
 
 def unit_seconds(micro_batch: Mapping[str, Array]) -> dict[str, Array]:

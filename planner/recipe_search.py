@@ -19,8 +19,6 @@ from planner.variants import Variant, variants
 
 __all__ = ["over_variants"]
 
-# Wall time that is left when there is none, seconds.
-NO_TIME_S = 1e-9
 NUMERICS = (
     "Recipes differ in their numerics: a faster one rounds products, moments or gradients to fewer bits, and may need "
     "more steps to the same loss; no step time shows that."
@@ -43,9 +41,7 @@ def over_variants(
     every = variants(request)
     try:
         for variant in every:
-            held = variant.request
-            if request.time_limit_s is not None:
-                held = held.replaced(time_limit_s=max(request.time_limit_s - (monotonic() - started), NO_TIME_S))
+            held = variant.request.after(monotonic() - started)
             search = Search(CostModel(held, offload=offload), progress, ceiling_s=ceiling_s)
             searches.append((variant, search))
             look(search)
@@ -79,13 +75,12 @@ def _told(variant: Variant, search: Search, best: Candidate | None) -> RecipeVar
     """What a variant costs: its best plan, or where none was looked for, the best plan of all under its recipe."""
     assert best is not None
     candidate = search.best or _under(search.model, best)
-    device_bytes = float(candidate.pipeline.options["device_bytes"][candidate.choice].max())
     return RecipeVariant(
         **variant.parts,
         step_time_s=candidate.objective_s,
         bound_s=min(search.bound_s, candidate.objective_s),
-        device_bytes=device_bytes,
-        fits=device_bytes * (1.0 + MARGIN) <= variant.request.capacity_bytes,
+        device_bytes=candidate.device_bytes,
+        fits=candidate.device_bytes * (1.0 + MARGIN) <= variant.request.capacity_bytes,
         own_plan=search.best is not None,
     )
 

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
 import numpy as np
 from pydantic import AfterValidator, Field
@@ -59,6 +59,10 @@ class Progress:
     bound_s: float | None
 
 
+# Wall time of a search that is to return its first plan, or that has none left, seconds.
+NO_TIME_S = 1e-9
+
+
 class PlanRequest(Spec):
     """Everything that decides a plan; equal requests give byte-identical documents."""
 
@@ -93,6 +97,12 @@ class PlanRequest(Spec):
     time_limit_s: PositiveFloat | None = Field(None, description="wall time after which the best so far is returned")
     top_k: Annotated[PositiveInt, Field(le=1000)] = Field(DEFAULT_TOP_K, description="plans to tell: best and nearest")
     assumptions: tuple[str, ...] = Field((), description="readings and defaults, one sentence each")
+
+    def after(self, spent_s: float) -> Self:
+        """The request with what is left of its time limit after so many seconds."""
+        if self.time_limit_s is None:
+            return self
+        return self.replaced(time_limit_s=max(self.time_limit_s - spent_s, NO_TIME_S))
 
 
 @dataclass(frozen=True)
@@ -150,7 +160,7 @@ def build_request(
     hardware = _hardware(changes, HardwareFlags(gpus, mem, gpu, cluster, nodes, gpus_per_node))
     num_gpus = hardware.cluster.gpus
     workload, workload_notes = _workload(model_spec, num_gpus, seq_len, global_batch, global_batch_tokens)
-    _check_target(target)
+    check_target(target)
     beside = _names(search, "--search", SEARCHABLE) if search is not None else ()
     if "meshes" in beside and target != "runtime":
         message = f"--search meshes needs --target runtime: no launcher has stages of different sizes, got {target}"
@@ -194,7 +204,7 @@ def _profile_notes(gpu: str) -> tuple[str, ...]:
     return () if measured == gpu else (f"No constants are measured on {gpu}: those of {measured} are scaled to it.",)
 
 
-def _check_target(target: str) -> None:
+def check_target(target: str) -> None:
     """Raises RequestError when there is no target of this name."""
     if target not in TARGETS:
         message = f"--target must be one of {', '.join(TARGETS)}, got {target!r}{did_you_mean(target, TARGETS)}"

@@ -4,7 +4,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cost_models.specs.model import ModelSpec
-from cost_models.specs.recipe import FrameworkRecipe
+from cost_models.specs.parameters import padded_vocab
 from runtime.collectives import enter, leave, own_tokens
 from runtime.constants import Constants
 from runtime.groups import TensorParallel
@@ -13,22 +13,16 @@ from runtime.layer import Layer
 from runtime.linear import Norm
 from runtime.parameters import Part, Piece, Sharded, replicated_rows
 
-__all__ = ["Chunk", "chunk_of", "padded_vocab"]
+__all__ = ["Chunk", "chunk_of"]
 
 EMBEDDING, HEAD = "embedding.weight", "head.weight"
-
-
-def padded_vocab(model: ModelSpec, recipe: FrameworkRecipe, tp: int) -> int:
-    """Rows of the embedding with the recipe's padding."""
-    multiple = recipe.vocab_multiple * tp
-    return -(-model.vocab // multiple) * multiple
 
 
 def chunk_of(job: Job, stage: VirtualStage, constants: Constants, tensor: TensorParallel) -> "Chunk":
     """The chunk of a virtual stage as one rank of the tensor-parallel group holds it, on the default device."""
     stages = job.layout.pp * job.layout.vpp
     chunk = Chunk()
-    rows = padded_vocab(job.model, job.recipe, tensor.size)
+    rows = int(padded_vocab(job.model.vocab, job.recipe.vocab_multiple, tensor.size))
     first = stage.chunk.first_layer
     if stage.index == 0:
         chunk.embedding = Embedding(job.model, constants, tensor, rows)

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from runtime.chunk import chunk_of, padded_vocab
+from cost_models.specs.parameters import padded_vocab
+from runtime.chunk import chunk_of
 from runtime.constants import Constants
 from runtime.groups import Groups, groups_of
 from runtime.job import Job, VirtualStage, action_table, virtual_stages
@@ -78,7 +79,7 @@ def _boundary(job: Job, precision: Precision, groups: Groups, stage: int) -> Ten
     if stage == 0:
         return torch.empty(layout.micro_batch_size, length, dtype=torch.long, device="meta")
     if stage == layout.pp * layout.vpp:
-        width = padded_vocab(job.model, job.recipe, layout.tp) // layout.tp
+        width = int(padded_vocab(job.model.vocab, job.recipe.vocab_multiple, layout.tp)) // layout.tp
     else:
         width = job.model.hidden
         length = length // layout.tp if layout.sequence_parallel else length

@@ -1,5 +1,9 @@
 """Parameters of a model, counted exactly: matrices, biases, norms, routers, sinks; the vocabulary unpadded."""
 
+from typing import Any
+
+import numpy as np
+
 from cost_models.specs.layer_pattern import LayerKind
 from cost_models.specs.mla import MlaSpec
 from cost_models.specs.model import ModelSpec
@@ -99,3 +103,9 @@ def _moe(model: ModelSpec, moe: MoeSpec) -> int:
 def _mlp(model: ModelSpec, width: int, *, bias: bool) -> int:
     first = 2 if model.gated_mlp else 1
     return (first + 1) * model.hidden * width + (first * width + model.hidden if bias else 0)
+
+
+def padded_vocab(vocab: Any, multiple: int, tp: Any) -> Any:
+    """Vocabulary as the framework pads it, float64 of the shape of tp: the next multiple of `multiple` times tp."""
+    step = multiple * np.asarray(tp, dtype=np.float64)
+    return np.ceil(vocab / step) * step

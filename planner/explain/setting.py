@@ -11,11 +11,12 @@ import sympy
 from cost_models import stage
 from cost_models import symbols as sym
 from cost_models.slicing import pipeline_exchange_costs
+from cost_models.specs.parameters import padded_vocab
 from cost_models.symbols import MEANINGS, RECOMPUTE_FLAGS
 from planner.explain.formulas import Formula, formula, unit_of, values_of
 from planner.incumbent import Candidate
 from planner.options import Rows
-from planner.predict import CostModel, padded_vocab
+from planner.predict import CostModel
 from planner.space import RECOMPUTE_SETS, take
 
 __all__ = ["Plan", "Setting"]

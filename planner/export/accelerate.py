@@ -4,9 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from planner.document import Configuration
-from planner.errors import LauncherFileError
 from planner.export.arguments import Value, as_text, parsed
-from planner.export.bundle import Bundle, Job
+from planner.export.bundle import Bundle, Job, require
 from planner.export.choice import Choice, states_on_host
 from planner.export.layout import configuration_of
 from planner.export.reading import Section, yaml_table, yaml_text
@@ -52,10 +51,7 @@ def bundle(configuration: Configuration) -> Bundle:
 
 def plan(files: Mapping[str, str], job: Job) -> Configuration:
     """The plan of such files. Raises LauncherFileError."""
-    for name in (FILE, SCRIPT_FILE):
-        if name not in files:
-            message = f"an export to accelerate has a file {name}"
-            raise LauncherFileError(message)
+    require(files, "accelerate", FILE, SCRIPT_FILE)
     values, script = yaml_table(files[FILE]), Section(parsed(files[SCRIPT_FILE], "_"))
     fsdp = values.section("fsdp_config")
     sharded = values.word("distributed_type", ("FSDP", "MULTI_GPU", "NO")) == "FSDP"

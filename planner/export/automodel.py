@@ -4,13 +4,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from planner.document import Configuration
-from planner.errors import LauncherFileError
-from planner.export.bundle import Bundle, Job
+from planner.export.bundle import Bundle, Job, require
 from planner.export.choice import Choice, states_on_host
 from planner.export.launch import torchrun
 from planner.export.layout import configuration_of
 from planner.export.reading import Section, yaml_table, yaml_text
-from planner.export.torch_pipeline import SCHEDULE_NAMES, ModuleNames, groups_of, schedule_of
+from planner.export.torch_pipeline import SCHEDULE_NAMES, ModuleNames, stages_read
 from planner.rules.automodel import AUTOMODEL
 
 __all__ = ["bundle", "plan"]
@@ -44,9 +43,7 @@ def bundle(configuration: Configuration) -> Bundle:
 
 def plan(files: Mapping[str, str], job: Job) -> Configuration:
     """The plan of such files. Raises LauncherFileError."""
-    if FILE not in files:
-        message = f"an export to automodel has a file {FILE}"
-        raise LauncherFileError(message)
+    require(files, "automodel", FILE)
     values = yaml_table(files[FILE])
     distributed, steps = values.section("distributed"), values.section("step_scheduler")
     sharded = distributed.word("strategy", ("fsdp2", "ddp"), "fsdp2") == "fsdp2"
@@ -76,15 +73,8 @@ def _pipeline(pipeline: Section, steps: Section, pp: int, job: Job) -> dict[str,
     if pp == 1:
         return {"layers": (job.model.layers,), "micro_batch_size": local}
     size = pipeline.integer("pp_microbatch_size", 1)
-    schedule = schedule_of(pipeline.text("pp_schedule", "1f1b"))
-    layers = MODULES.layers(pipeline.items("module_fqns_per_model_part"))
-    return {
-        "layers": layers,
-        "vpp": len(layers) // pp,
-        "schedule": schedule,
-        "group_size": groups_of(schedule, pp, local // max(size, 1)),
-        "micro_batch_size": size,
-    }
+    schedule, stages = pipeline.text("pp_schedule", "1f1b"), pipeline.items("module_fqns_per_model_part")
+    return stages_read(MODULES, stages, schedule, local, size, pp)
 
 
 def _distributed(configuration: Configuration, choice: Choice) -> dict[str, Any]:

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from planner.document import Configuration
-from planner.errors import LauncherFileError
-from planner.export.bundle import Bundle, Job
+from planner.export.bundle import Bundle, Job, require
 from planner.export.choice import Choice, states_on_host
 from planner.export.launch import torchrun
 from planner.export.layout import configuration_of
@@ -34,9 +33,7 @@ def bundle(configuration: Configuration) -> Bundle:
 
 def plan(files: Mapping[str, str], job: Job) -> Configuration:
     """The plan of such files. Raises LauncherFileError."""
-    if FILE not in files:
-        message = f"an export to axolotl has a file {FILE}"
-        raise LauncherFileError(message)
+    require(files, "axolotl", FILE)
     values = yaml_table(files[FILE])
     fsdp, sharded = values.section("fsdp_config"), "fsdp_config" in values
     tp, cp = values.integer("tensor_parallel_size", 1), values.integer("context_parallel_size", 1)

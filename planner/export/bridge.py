@@ -7,7 +7,7 @@ from typing import Any
 from planner.document import Configuration
 from planner.errors import LauncherFileError
 from planner.export.arguments import Value
-from planner.export.bundle import Bundle, Job
+from planner.export.bundle import Bundle, Job, require
 from planner.export.launch import torchrun
 from planner.export.megatron import environment, parallel_arguments, plan_of
 from planner.export.reading import Section
@@ -95,9 +95,7 @@ def bundle(configuration: Configuration) -> Bundle:
 
 def plan(files: Mapping[str, str], job: Job) -> Configuration:
     """The plan of such files, read off the overrides. Raises LauncherFileError."""
-    if OVERRIDES_FILE not in files:
-        message = f"an export to bridge has a file {OVERRIDES_FILE}"
-        raise LauncherFileError(message)
+    require(files, "bridge", OVERRIDES_FILE)
     values = {}
     for line in filter(None, files[OVERRIDES_FILE].splitlines()):
         place, equals, text = line.partition("=")

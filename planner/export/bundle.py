@@ -18,7 +18,7 @@ from planner.document import write_text
 from planner.document.record import Record
 from planner.errors import DocumentError, LauncherFileError
 
-__all__ = ["JOB_FILE", "LAUNCH_FILE", "Bundle", "Job", "files_in", "job_of", "written"]
+__all__ = ["JOB_FILE", "LAUNCH_FILE", "Bundle", "Job", "files_in", "job_of", "require", "written"]
 
 JOB_FILE, LAUNCH_FILE = "job.json", "launch.sh"
 MAX_FILE_BYTES = 2**24
@@ -90,6 +90,14 @@ def files_in(folder: str | os.PathLike[str]) -> dict[str, str]:
             message = f"cannot read {path}: {error}"
             raise DocumentError(message) from error
     return texts
+
+
+def require(files: Mapping[str, str], launcher: str, *names: str) -> None:
+    """None. Raises LauncherFileError where a file is missing that an export to a launcher has."""
+    for name in names:
+        if name not in files:
+            message = f"an export to {launcher} has a file {name}"
+            raise LauncherFileError(message)
 
 
 def job_of(files: Mapping[str, str]) -> Job:

@@ -5,9 +5,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from planner.document import Configuration, Offload
-from planner.errors import LauncherFileError
 from planner.export.arguments import as_text, parsed
-from planner.export.bundle import Bundle, Job
+from planner.export.bundle import Bundle, Job, require
 from planner.export.choice import Choice
 from planner.export.launch import torchrun
 from planner.export.layout import configuration_of, even_chunks
@@ -58,10 +57,7 @@ def bundle(configuration: Configuration) -> Bundle:
 
 def plan(files: Mapping[str, str], job: Job) -> Configuration:
     """The plan of such files. Raises LauncherFileError."""
-    for name in (FILE, SCRIPT_FILE):
-        if name not in files:
-            message = f"an export to deepspeed has a file {name}"
-            raise LauncherFileError(message)
+    require(files, "deepspeed", FILE, SCRIPT_FILE)
     values = json_table(files[FILE])
     tp = values.section("tensor_parallel").integer("autotp_size", 1)
     pp, cp = values.section("pipeline").integer("stages", 1), values.integer("sequence_parallel_size", 1)

@@ -20,7 +20,7 @@ from planner.export import (
     torchtitan,
     trainer,
 )
-from planner.export.bundle import JOB_FILE, LAUNCH_FILE, Bundle, Job, job_of
+from planner.export.bundle import JOB_FILE, LAUNCH_FILE, Bundle, Job, job_of, require
 from planner.export.launch import launch_script
 from planner.launchers import RUNTIME, illegalities, refusals
 
@@ -85,9 +85,7 @@ def imported(files: Mapping[str, str]) -> Configuration:
     """
     job = job_of(files)
     if job.launcher == RUNTIME:
-        if runtime.FILE not in files:
-            message = f"an export to runtime has a file {runtime.FILE}"
-            raise LauncherFileError(message)
+        require(files, RUNTIME, runtime.FILE)
         return loads(files[runtime.FILE], runtime.FILE).configuration
     if job.launcher not in IMPORTERS:
         message = f"job.launcher must be one of {', '.join(LAUNCHER_NAMES)}, got {job.launcher!r}"

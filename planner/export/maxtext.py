@@ -5,8 +5,7 @@ from math import gcd
 from typing import Any
 
 from planner.document import Configuration, Offload
-from planner.errors import LauncherFileError
-from planner.export.bundle import Bundle, Job
+from planner.export.bundle import Bundle, Job, require
 from planner.export.choice import Choice
 from planner.export.layout import configuration_of, even_chunks
 from planner.export.reading import Section, yaml_table, yaml_text
@@ -35,9 +34,7 @@ def bundle(configuration: Configuration) -> Bundle:
 
 def plan(files: Mapping[str, str], job: Job) -> Configuration:
     """The plan of such files. Raises LauncherFileError."""
-    if FILE not in files:
-        message = f"an export to maxtext has a file {FILE}"
-        raise LauncherFileError(message)
+    require(files, "maxtext", FILE)
     values = yaml_table(files[FILE])
     degrees = {
         axis: values.integer(f"ici_{axis}_parallelism", 1) * values.integer(f"dcn_{axis}_parallelism", 1)

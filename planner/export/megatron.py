@@ -7,7 +7,7 @@ from typing import Any
 from planner.document import Configuration, Offload, RecomputeModule
 from planner.errors import LauncherFileError
 from planner.export.arguments import Value, as_text, parsed
-from planner.export.bundle import Bundle, Job
+from planner.export.bundle import Bundle, Job, require
 from planner.export.choice import EVERY_LAYER, Choice, chunk_layers, is_even
 from planner.export.launch import torchrun
 from planner.export.layout import configuration_of, even_chunks
@@ -52,9 +52,7 @@ def bundle(configuration: Configuration) -> Bundle:
 
 def plan(files: Mapping[str, str], job: Job) -> Configuration:
     """The plan of such files. Raises LauncherFileError."""
-    if PARALLEL_FILE not in files:
-        message = f"an export to megatron has a file {PARALLEL_FILE}"
-        raise LauncherFileError(message)
+    require(files, "megatron", PARALLEL_FILE)
     return plan_of(Section(parsed(files[PARALLEL_FILE])), job)
 
 

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from planner.document import Configuration
-from planner.errors import LauncherFileError
-from planner.export.bundle import Bundle, Job
+from planner.export.bundle import Bundle, Job, require
 from planner.export.choice import Choice
 from planner.export.launch import torchrun
 from planner.export.layout import configuration_of, even_chunks
@@ -34,9 +33,7 @@ def bundle(configuration: Configuration) -> Bundle:
 
 def plan(files: Mapping[str, str], job: Job) -> Configuration:
     """The plan of such files. Raises LauncherFileError."""
-    if FILE not in files:
-        message = f"an export to nanotron has a file {FILE}"
-        raise LauncherFileError(message)
+    require(files, "nanotron", FILE)
     values = yaml_table(files[FILE])
     parallelism, tokens = values.section("parallelism"), values.section("tokens")
     size, steps = tokens.integer("micro_batch_size"), tokens.integer("batch_accumulation_per_replica", 1)

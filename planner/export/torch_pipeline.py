@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from planner.document import Configuration
 from planner.errors import LauncherFileError
 from planner.export.choice import chunk_layers
 
-__all__ = ["SCHEDULE_NAMES", "ModuleNames", "groups_of", "schedule_of"]
+__all__ = ["SCHEDULE_NAMES", "ModuleNames", "stages_read"]
 
 SCHEDULE_NAMES = {
     "1f1b": "1F1B",
@@ -58,7 +59,24 @@ class ModuleNames:
         return counts
 
 
-def schedule_of(name: str) -> str:
+def stages_read(
+    modules: ModuleNames, stages: Sequence[object], schedule: str, local_batch: int, micro_batch_size: int, pp: int
+) -> dict[str, Any]:
+    """What `configuration_of` takes of a pipeline whose ranks work on `local_batch` sequences a step.
+
+    `stages` are the lists of modules and `schedule` is torch's name. Raises LauncherFileError.
+    """
+    name, layers = _schedule_of(schedule), modules.layers(stages)
+    return {
+        "layers": layers,
+        "vpp": len(layers) // pp,
+        "schedule": name,
+        "group_size": _groups_of(name, pp, local_batch // max(micro_batch_size, 1)),
+        "micro_batch_size": micro_batch_size,
+    }
+
+
+def _schedule_of(name: str) -> str:
     """Our name of a schedule of torch.distributed.pipelining. Raises LauncherFileError."""
     ours = {theirs.lower(): our for our, theirs in SCHEDULE_NAMES.items()}
     if name.lower() not in ours:
@@ -67,7 +85,7 @@ def schedule_of(name: str) -> str:
     return ours[name.lower()]
 
 
-def groups_of(schedule: str, pp: int, num_microbatches: int) -> int:
+def _groups_of(schedule: str, pp: int, num_microbatches: int) -> int:
     """Micro-batches in a row of an interleaved schedule: as many rounds as pp fits into their number; 0 for others."""
     if schedule != "interleaved":
         return 0

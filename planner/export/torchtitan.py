@@ -4,14 +4,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from planner.document import Configuration
-from planner.errors import LauncherFileError
 from planner.export.arguments import as_text
-from planner.export.bundle import Bundle, Job
+from planner.export.bundle import Bundle, Job, require
 from planner.export.choice import EVERY_LAYER, Choice, states_on_host
 from planner.export.launch import torchrun
 from planner.export.layout import configuration_of
 from planner.export.reading import Section, literals
-from planner.export.torch_pipeline import SCHEDULE_NAMES, ModuleNames, groups_of, schedule_of
+from planner.export.torch_pipeline import SCHEDULE_NAMES, ModuleNames, stages_read
 from planner.rules.torchtitan import TORCHTITAN
 
 __all__ = ["MODULES", "bundle", "plan"]
@@ -100,9 +99,7 @@ def bundle(configuration: Configuration) -> Bundle:
 
 def plan(files: Mapping[str, str], job: Job) -> Configuration:
     """The plan of such files, read off the recipe. Raises LauncherFileError."""
-    if RECIPE_FILE not in files:
-        message = f"an export to torchtitan has a file {RECIPE_FILE}"
-        raise LauncherFileError(message)
+    require(files, "torchtitan", RECIPE_FILE)
     values = Section(literals(files[RECIPE_FILE]))
     parallelism, training = values.section("PARALLELISM"), values.section("TRAINING")
     degrees: dict[str, Any] = {
@@ -140,15 +137,8 @@ def _pipeline(parallelism: Section, training: Section, pp: int, job: Job) -> dic
     if pp == 1:
         return {"layers": (job.model.layers,), "micro_batch_size": local}
     size = parallelism.integer("pipeline_parallel_microbatch_size", 1)
-    schedule = schedule_of(parallelism.text("pipeline_parallel_schedule"))
-    layers = MODULES.layers(parallelism.items("module_fqns_per_model_part"))
-    return {
-        "layers": layers,
-        "vpp": len(layers) // pp,
-        "schedule": schedule,
-        "group_size": groups_of(schedule, pp, local // max(size, 1)),
-        "micro_batch_size": size,
-    }
+    schedule, stages = parallelism.text("pipeline_parallel_schedule"), parallelism.items("module_fqns_per_model_part")
+    return stages_read(MODULES, stages, schedule, local, size, pp)
 
 
 def _parallelism(configuration: Configuration, choice: Choice) -> dict[str, Any]:

@@ -5,10 +5,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from planner.document import Configuration
-from planner.errors import LauncherFileError
 from planner.export.accelerate import CONTEXT, OPTIMIZERS, layers_and_degrees, optimizer_of
 from planner.export.arguments import as_text, parsed
-from planner.export.bundle import Bundle, Job
+from planner.export.bundle import Bundle, Job, require
 from planner.export.choice import Choice, states_on_host
 from planner.export.launch import torchrun
 from planner.export.layout import configuration_of
@@ -62,10 +61,7 @@ def bundle(configuration: Configuration) -> Bundle:
 
 def plan(files: Mapping[str, str], job: Job) -> Configuration:
     """The plan of such files. Raises LauncherFileError."""
-    for name in (FILE, PYTHON_FILE, SCRIPT_FILE):
-        if name not in files:
-            message = f"an export to trainer has a file {name}"
-            raise LauncherFileError(message)
+    require(files, "trainer", FILE, PYTHON_FILE, SCRIPT_FILE)
     values, script = json_table(files[FILE]), Section(parsed(files[SCRIPT_FILE], "_"))
     sizes = Section(literals(files[PYTHON_FILE])).section("PARALLELISM")
     fsdp, sharded = values.section("fsdp_config"), values.flag("fsdp")

@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 
+from cost_models.specs.parameters import padded_vocab
 from cost_models.vocabulary import COMMUNICATIONS
 from planner import options as options_module
 from planner.layout_costs import LayoutCosts
 from planner.options import chunk_rows, positions, stage_options
 from planner.pipeline import Pipeline
-from planner.predict import MICRO_BATCH_OUTPUTS, OUTPUTS, CostModel, padded_vocab, unit_seconds
+from planner.predict import MICRO_BATCH_OUTPUTS, OUTPUTS, CostModel, unit_seconds
 from planner.space import RECOMPUTE_SETS, layouts, meshes, take
 from tests.oracles.spaces import EXPERTS, LATENT, LEADING_DENSE, NO_OVERLAP, SLOW_NETWORK, UNFUSED, Space
 

@@ -13,13 +13,12 @@ from planner.advice import advised
 from planner.capability import PLAIN
 from planner.document import PlanDocument
 from planner.errors import InfeasibleError
-from planner.feasibility import AT_ONCE_S
 from planner.fixed import layout_of
 from planner.incumbent import Search
 from planner.launchers import refusals
 from planner.overrides import Overrides
 from planner.predict import CostModel
-from planner.request import TARGETS, PlanRequest, build_request, schedules_of
+from planner.request import NO_TIME_S, TARGETS, PlanRequest, build_request, schedules_of
 from planner.rules import LAUNCHERS, expressible, violations
 from planner.space import OFFLOADS, known_values, sequence_parallel
 from tests.oracles.spaces import EVERY_SECOND_HAS_EXPERTS, EXPERTS, LEADING_DENSE, ODD_HEADS, SLOW_NETWORK, Space
@@ -111,7 +110,7 @@ def emitted(request: PlanRequest) -> PlanDocument | None:
     Its options and its layout are those that the best plan would be chosen from, at a part of the seconds.
     """
     for offload in (False, True):
-        found = search.searched(Search(CostModel(request.replaced(time_limit_s=AT_ONCE_S), offload=offload)))
+        found = search.searched(Search(CostModel(request.replaced(time_limit_s=NO_TIME_S), offload=offload)))
         if found.best is not None:
             return compose.document(found)
     return None

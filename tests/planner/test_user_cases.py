@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from cost_models.specs.errors import SpecError
+from cost_models.specs.parameters import padded_vocab
 from planner.document import Chunk, Stage
-from planner.predict import padded_vocab
 from planner.rules import SCHEDULES, legal, refusals, violations
 from tests.planner.sample import sample_document
 from tests.planner.test_launcher_rules import FULL, GOOD, HALF

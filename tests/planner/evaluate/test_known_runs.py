@@ -4,9 +4,8 @@ import pytest
 
 from cost_models.flops import model_flops
 from cost_models.specs.catalog import load_model, load_recipe
-from cost_models.specs.parameters import parameters
+from cost_models.specs.parameters import padded_vocab, parameters
 from planner.evaluate.answers import answers
-from planner.predict import padded_vocab
 
 GIB, MIB = 2.0**30, 2.0**20
 

@@ -102,11 +102,15 @@ def test_what_a_training_rank_loads_is_light(path: Path) -> None:
 
 
 def test_the_command_imports_typer_alone() -> None:
-    """cli/main.py, with its options, answers --help without loading anything but typer and the standard library."""
-    main, options = (set(loaded_on_import(ROOT / "cli" / name)) for name in ("main.py", "options.py"))
-    loaded = {name.split(".")[0] for name in main | options}
-    assert loaded == {"sys", "collections", "typing", "typer", "cli"}
-    assert all(name.startswith("cli.options.") for name in main if name.startswith("cli"))
+    """cli/main.py, with options and verbs, answers --help with nothing but typer and the standard library loaded."""
+    files = [ROOT / "cli" / name for name in ("main.py", "app.py", "options.py")] + [
+        *(ROOT / "cli" / "verbs").glob("*.py")
+    ]
+    loaded = {name for file in files for name in loaded_on_import(file)}
+    assert {name.split(".")[0] for name in loaded} == {"sys", "collections", "typing", "typer", "cli"}
+    assert {".".join(name.split(".")[:2]) for name in loaded if within(name, ("cli",))} <= {
+        *("cli", "cli.app", "cli.options", "cli.verbs")
+    }
 
 
 def test_the_planner_package_is_lazy() -> None:

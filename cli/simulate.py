@@ -5,18 +5,15 @@ from collections.abc import Sequence
 
 from cli.output import console, print_json, print_rendered
 from cli.show import document_in
-from planner.document import PlanDocument, check_writable, write_text
+from planner.document import check_writable, write_text
 from planner.timeline.comparison import compared
 from planner.timeline.drawing import svg
 from planner.timeline.measured import read_traces
 from planner.timeline.perturbation import parse_perturbation, perturbed
 from planner.timeline.record import simulation_record
-from planner.timeline.text import Simulation, report, subtitle
+from planner.timeline.text import Simulation, other_step, report, subtitle
 from planner.timeline.timeline import timeline_of_plan
 from planner.timeline.trace import trace_text
-
-# Steps that differ by more are not the same prediction: a document holds 9 digits.
-SAME_STEP = 1e-6
 
 
 def simulate(
@@ -42,7 +39,8 @@ def simulate(
     comparison = compared(step, read_traces(compare, step.table)) if compare else None
     simulation = Simulation(document, timeline, tuple(perturbed(step, perturbations)), comparison)
     title = f"{document.model.name}, {subtitle(document)}"
-    _warn_of_another_step(document, step.step_s)
+    if warning := other_step(document, timeline):
+        print(f"plan: {warning}", file=sys.stderr)
     if svg_file:
         write_text(svg(timeline, title), svg_file)
     if html_file:
@@ -56,13 +54,3 @@ def simulate(
     else:
         print_rendered(report(simulation), console())
     return 0
-
-
-def _warn_of_another_step(document: PlanDocument, step_s: float) -> None:
-    told_s = document.predicted.step_time_s
-    if abs(step_s - told_s) > SAME_STEP * told_s:
-        message = (
-            f"plan: the document predicts a step of {told_s:.9g} s, this version and its catalog {step_s:.9g} s: "
-            "it was made with another version or profile"
-        )
-        print(message, file=sys.stderr)

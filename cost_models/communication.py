@@ -16,7 +16,7 @@ from cost_models.specs.cluster import ClusterSpec, NetworkTier
 from cost_models.specs.kernel_tables import Collective
 from cost_models.specs.profile import HardwareProfile
 
-__all__ = ["bind", "coverage", "hop_seconds", "members_by_tier"]
+__all__ = ["bind", "coverage", "hop_seconds", "members_by_tier", "outermost_tier"]
 
 Array = NDArray[np.float64]
 
@@ -36,6 +36,16 @@ def members_by_tier(cluster: ClusterSpec, ranks: ArrayLike, stride: ArrayLike) -
         members.append(np.where(extent <= segment, ranks, np.clip(cut_off, 1.0, ranks)))
     # The last tier reaches every GPU (ClusterSpec sees to it), whatever its domain's size.
     return [*members, ranks]
+
+
+def outermost_tier(cluster: ClusterSpec, ranks: int, stride: int) -> str:
+    """The name of the outermost network tier that a group of that many ranks, so far apart, crosses; "" for one rank."""
+    inside, reached = 1.0, ""
+    for tier, members in zip(cluster.tiers, members_by_tier(cluster, ranks, stride), strict=True):
+        if float(members) > inside:
+            reached = tier.name
+        inside = float(members)
+    return reached
 
 
 def _segments(cluster: ClusterSpec) -> list[int]:

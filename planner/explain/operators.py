@@ -10,7 +10,7 @@ import sympy
 from sympy.core.function import AppliedUndef
 
 from cost_models.blocks import Operator
-from cost_models.communication import members_by_tier
+from cost_models.communication import outermost_tier
 from cost_models.kernels import BACKWARD_PRODUCTS
 from cost_models.layers import chain
 from cost_models.operators import exposed_beside_copies_s, exposed_s
@@ -181,17 +181,6 @@ def _call(setting: Setting, node: AppliedUndef, times: Expr, hidden: bool, of_pa
         moved_bytes=sizes[0] if moved else 0.0,
         ranks=ranks,
         stride=stride,
-        tier=_tier(setting, ranks, stride) if ranks > 1 else "",
+        tier=outermost_tier(setting.plan.model.request.cluster, ranks, stride) if ranks > 1 else "",
         hidden=hidden,
     )
-
-
-def _tier(setting: Setting, ranks: int, stride: int) -> str:
-    """The outermost network tier that a group crosses."""
-    cluster = setting.plan.model.request.cluster
-    inside, reached = 1.0, ""
-    for tier, members in zip(cluster.tiers, members_by_tier(cluster, ranks, stride), strict=True):
-        if float(members) > inside:
-            reached = tier.name
-        inside = float(members)
-    return reached

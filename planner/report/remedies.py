@@ -10,7 +10,7 @@ from rich.text import Text
 from planner.remedies import Remedy
 from planner.report.quantities import duration, gib
 
-__all__ = ["remedies_report"]
+__all__ = ["remedies_report", "way"]
 
 
 def remedies_report(remedies: Sequence[Remedy], step_time_s: float | None = None) -> RenderableType:
@@ -28,13 +28,13 @@ def remedies_report(remedies: Sequence[Remedy], step_time_s: float | None = None
         table.add_row(f"{number}", each.kind, each.text, step, *longer, *memory, f"{each.gpus:,}", cost)
     ways = Table.grid(padding=(0, 1), pad_edge=False)
     for number, each in enumerate(remedies, 1):
-        ways.add_row(f"{number}", Text(_way(each)))
+        ways.add_row(f"{number}", Text(way(each)))
     return Group(
         table, Text("To apply, in place of flags of the same name or of the configuration:", style="dim"), ways
     )
 
 
-def _way(remedy: Remedy) -> str:
+def way(remedy: Remedy) -> str:
     """Flags in place of those of the same name, or the configuration to check; and the environment."""
     flags = " ".join(f"{flag} {value}" for flag, value in remedy.flags.items())
     return "; ".join(part for part in (flags or remedy.setting, remedy.env) if part)

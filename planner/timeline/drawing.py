@@ -1,27 +1,30 @@
 """A timeline as an SVG file that stands alone: a lane a rank, its memory below, a time axis, light and dark."""
 
-import math
 from html import escape
 
 from cost_models.schedules.table import Kind
+from planner.report.axes import round_interval, round_values
+from planner.report.palette import DARK, LIGHT, declarations
 from planner.report.quantities import gib, percent
 from planner.timeline.lanes import KIND_CLASSES, Scale, check_drawable, critical_marks, labels, memory_area, work_boxes
 from planner.timeline.timeline import Timeline
 
-__all__ = ["MARK", "MEMORY", "STYLE", "WORK", "legend", "svg", "ticks"]
+__all__ = ["CLASSES", "MARK", "MEMORY", "STYLE", "WORK", "legend", "svg", "ticks"]
 
-# Colours that people with any colour vision tell apart (Okabe and Ito), toned for a light and a dark page.
-STYLE = """
-.drawing{--page:#ffffff;--ink:#22272e;--faint:#6b7480;--line:#d8dde3;--idle:#f4f6f8;--f:#3b7dd8;--b:#2f9e6e;
---i:#2f9e6e;--w:#d99a26;--e:#9aa3ae;--c:#d6336c;--m:#9b8ad8;--on:#ffffff}
-@media (prefers-color-scheme:dark){.drawing{--page:#14181d;--ink:#dde3ea;--faint:#8b96a3;--line:#323a44;--idle:#1b2027;
---f:#5b9bf0;--b:#3fb884;--i:#3fb884;--w:#e5ac40;--e:#66707c;--c:#ff6b9a;--m:#8d7bd6;--on:#0e1216}}
+# Drawings take the colours of reports; the classes are those of `lanes`.
+COLOURS = ("page", "ink", "faint", "line", "idle", "f", "b", "i", "w", "e", "c", "m", "on")
+CLASSES = """
 .page{fill:var(--page)}.idle{fill:var(--idle)}.f{fill:var(--f)}.b{fill:var(--b)}.i{fill:var(--i)}.w{fill:var(--w)}
 .e{fill:var(--e)}.c{fill:var(--c)}.m{fill:var(--m);opacity:.55}.grid{stroke:var(--line);stroke-width:1}
 .drawing text{fill:var(--ink);font:12px system-ui,sans-serif}.drawing .title{font-size:15px;font-weight:600}
 .drawing .faint{fill:var(--faint);font-size:11px}.drawing .on{fill:var(--on);font-size:10px;text-anchor:middle;
 pointer-events:none}.middle{text-anchor:middle}.end{text-anchor:end}
 """
+STYLE = (
+    f"\n.drawing{{{declarations({name: LIGHT[name] for name in COLOURS})}}}"
+    f"\n@media (prefers-color-scheme:dark){{.drawing{{{declarations({name: DARK[name] for name in COLOURS})}}}}}"
+    f"{CLASSES}"
+)
 LEGEND = {
     "f": "forward",
     "b": "backward",
@@ -66,11 +69,9 @@ def ticks(step_s: float, most: int = 10) -> list[tuple[float, str]]:
     >>> ticks(0.0451, most=4)
     [(0.0, '0 ms'), (0.02, '20 ms'), (0.04, '40 ms')]
     """
-    decade_s = 10.0 ** math.floor(math.log10(step_s / most))
-    interval_s = next(factor * decade_s for factor in (1, 2, 5, 10) if step_s <= factor * decade_s * most)
+    interval_s = round_interval(step_s, most)
     unit_s, unit = next(((size, name) for size, name in UNITS if interval_s >= size / 10), UNITS[-1])
-    times = [index * interval_s for index in range(int(step_s / interval_s) + 1)]
-    return [(time_s, f"{time_s / unit_s:.6g} {unit}") for time_s in times]
+    return [(time_s, f"{time_s / unit_s:.6g} {unit}") for time_s in round_values(step_s, most)]
 
 
 def legend(timeline: Timeline) -> list[tuple[str, str]]:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from planner.errors import RequestError
+from planner.report.jinja import environment
 from planner.report.quantities import duration, gib, percent
 from planner.timeline.drawing import MARK, MEMORY, STYLE, WORK, legend, ticks
 from planner.timeline.lanes import Scale, check_drawable, critical_marks, labels, memory_area, work_boxes
@@ -10,7 +10,7 @@ from planner.timeline.tables import path_table, perturbed_table, ranks_table
 from planner.timeline.text import Simulation, comparison_lines, subtitle
 from planner.timeline.timeline import Timeline
 
-__all__ = ["page"]
+__all__ = ["chart_values", "page"]
 
 WIDTH = 10_000
 """Units of the drawing; the page stretches them to its own width."""
@@ -22,21 +22,14 @@ NARROWEST_LABEL = 0.012
 def page(simulation: Simulation) -> str:
     """The page. Raises RequestError where jinja2 is not installed, or when the step has too many actions to draw."""
     check_drawable(simulation.timeline.step)
-    try:
-        from jinja2 import Environment, PackageLoader, StrictUndefined
-    except ImportError as error:
-        message = "--html needs jinja2: pip install 'meshplan[report]'"
-        raise RequestError(message) from error
-    loader = PackageLoader("planner.timeline", package_path="")
-    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
-    return environment.get_template("page.html").render(_values(simulation)) + "\n"
+    templates = environment("--html", ("planner.timeline", ""))
+    return templates.get_template("page.html").render(_values(simulation)) + "\n"
 
 
 def _values(simulation: Simulation) -> dict[str, Any]:
     from markupsafe import Markup
 
     timeline, document = simulation.timeline, simulation.document
-    step, scale = timeline.step, Scale(timeline.step.step_s, WIDTH)
     tables = [ranks_table(timeline), path_table(timeline)]
     if simulation.perturbed:
         tables.append(perturbed_table(timeline, simulation.perturbed))
@@ -46,6 +39,16 @@ def _values(simulation: Simulation) -> dict[str, Any]:
         "subtitle": subtitle(document),
         "style": Markup(STYLE),
         "figures": _figures(timeline),
+        **chart_values(timeline),
+        "tables": tables,
+        "measured": comparison_lines(simulation.comparison) if simulation.comparison else (),
+    }
+
+
+def chart_values(timeline: Timeline) -> dict[str, Any]:
+    """What chart.html and chart.css read: the lanes to zoom into, with their legend and axis."""
+    step, scale = timeline.step, Scale(timeline.step.step_s, WIDTH)
+    return {
         "legend": legend(timeline),
         "chunked": step.table.chunks > 1,
         "lanes": [_lane(timeline, rank, scale) for rank in range(step.ranks)],
@@ -54,8 +57,6 @@ def _values(simulation: Simulation) -> dict[str, Any]:
         "work_height": WORK,
         "drawn_height": WORK + MARK + MEMORY,
         "lane_height": WORK + MARK + MEMORY + SPACE,
-        "tables": tables,
-        "measured": comparison_lines(simulation.comparison) if simulation.comparison else (),
     }
 
 

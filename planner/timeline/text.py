@@ -16,7 +16,10 @@ from planner.timeline.perturbation import Perturbed
 from planner.timeline.tables import TextTable, path_table, perturbed_table, ranks_table
 from planner.timeline.timeline import Timeline
 
-__all__ = ["Simulation", "comparison_lines", "report", "subtitle"]
+__all__ = ["Simulation", "comparison_lines", "other_step", "report", "step_text", "subtitle"]
+
+# Steps that differ by more are not the same prediction: a document holds 9 digits.
+SAME_STEP = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +61,17 @@ def step_text(timeline: Timeline) -> str:
     return (
         f"step {duration(step.step_s)}: pipeline {duration(step.span_s)}, in which ranks wait {waits} on average, "
         f"then {duration(step.global_s)} for all ranks together"
+    )
+
+
+def other_step(document: PlanDocument, timeline: Timeline) -> str:
+    """What there is to say where a document predicts another step than its replay takes; "" where they agree."""
+    told_s, step_s = document.predicted.step_time_s, timeline.step.step_s
+    if abs(step_s - told_s) <= SAME_STEP * told_s:
+        return ""
+    return (
+        f"the document predicts a step of {told_s:.9g} s, this version and its catalog {step_s:.9g} s: "
+        "it was made with another version or profile"
     )
 
 

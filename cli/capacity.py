@@ -7,6 +7,7 @@ from typing import Any
 from cli.failure import DONE, INFEASIBLE, LIMIT
 from cli.output import console, print_json, print_rendered, print_text
 from cli.progress import live_line
+from cli.report import write_capacity
 from cli.show import print_document
 from planner import capacity
 from planner.capacity import Capacity
@@ -21,7 +22,9 @@ QUESTIONS = ("min_gpus", "max_seq_len", "max_global_batch", "largest_model")
 MOST_GPUS = 16_384
 
 
-def ask(questions: dict[str, Any], flags: dict[str, Any], *, as_json: bool, output: str | None) -> int:
+def ask(
+    questions: dict[str, Any], flags: dict[str, Any], *, as_json: bool, output: str | None, report: str | None
+) -> int:
     """Prints the answer and the plan of it; 1 where nothing tried fits, 4 where a limit stopped the plan, else 0.
 
     Raises PlannerError or SpecError.
@@ -34,6 +37,8 @@ def ask(questions: dict[str, Any], flags: dict[str, Any], *, as_json: bool, outp
     found = _answer(questions, flags)
     if found.plan is not None and output is not None:
         write(found.plan, output)
+    if report is not None:
+        write_capacity(report, found)
     if as_json:
         document = json.loads(dumps(found.plan)) if found.plan else None
         print_json({"capacity": asdict(replace(found, plan=None)), "plan": document})

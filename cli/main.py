@@ -24,6 +24,7 @@ from cli.options import (
     Output,
     Precision,
     Recipe,
+    Report,
     SeqLen,
     Set,
     Target,
@@ -120,6 +121,7 @@ def planning(
     ] = None,
     json: Json = False,
     output: Output = None,
+    report: Report = None,
     stats: Annotated[
         str | None,
         typer.Option(help="Write wall times and machine facts.", metavar="FILE", rich_help_panel=OUTPUT),
@@ -166,6 +168,7 @@ def planning(
         **{"max_global_batch": max_global_batch, "largest_model": largest_model},
     }
     more: dict[str, Any] = {"stats": stats, "why_not": why_not, "advise": advise, "questions": questions, "jobs": jobs}
+    more["report"] = report
     answer(lambda: plan(flags, as_json=json, output=output, **more), json)
 
 

@@ -72,6 +72,10 @@ Output = Annotated[
     str | None,
     typer.Option("--output", "-o", help="Write the plan document.", metavar="FILE", rich_help_panel=OUTPUT),
 ]
+Report = Annotated[
+    str | None,
+    typer.Option(help="Write a page to look at, one HTML file.", metavar="FILE.html", rich_help_panel=OUTPUT),
+]
 OutputFolder = Annotated[
     str | None,
     typer.Option(

@@ -11,6 +11,7 @@ from cli.explain import answer_data, check_why_not, print_answer
 from cli.failure import DONE, INTERRUPTED, LIMIT
 from cli.output import print_json, print_text
 from cli.progress import live_line
+from cli.report import check_report, write_infeasible, write_plan
 from cli.show import print_document
 from cli.stats import statistics
 from planner.document import PlanDocument, check_writable, dumps, write, write_text
@@ -34,19 +35,22 @@ def plan(
     advise: bool = False,
     jobs: int | None = None,
     questions: dict[str, Any] | None = None,
+    report: str | None = None,
 ) -> int:
     """Plans what the flags ask for and prints it, or answers one of the inverse questions; the exit code.
 
-    With `advise` also what each launcher could, and what single changes would bring.
+    With `advise` also what each launcher could, and what single changes would bring. `report` names a file for a page,
+    which is written where nothing fits, too.
 
     Raises PlannerError or SpecError. A search that was stopped early prints its best so far and warns on stderr.
     """
     from planner.mixed import requests_of
 
+    check_report(report)
     if questions is not None and any(questions.values()):
         from cli.capacity import ask
 
-        return ask(questions, flags, as_json=as_json, output=output)
+        return ask(questions, flags, as_json=as_json, output=output, report=report)
     if not flags["model"]:
         message = "the model is missing: give --model NAME; `plan models` lists them"
         raise RequestError(message)
@@ -56,7 +60,12 @@ def plan(
     if why_not is not None:
         check_why_not(why_not)
     started_s = time.perf_counter()
-    document, code = _searched_or_helped(requests, jobs or min(_cores(), MOST_JOBS))
+    try:
+        document, code = _searched_or_helped(requests, jobs or min(_cores(), MOST_JOBS))
+    except InfeasibleError as error:
+        if report is not None:
+            write_infeasible(report, requests, error)
+        raise
     request = next((each for each in requests if each.cluster == document.cluster), requests[0])
     request = request.replaced(workload=document.workload, recipe=document.recipe)  # those of the best variant
     wall_time_s = time.perf_counter() - started_s
@@ -65,6 +74,8 @@ def plan(
         document, changes, code = _advised(document, request)
     if output is not None:
         write(document, output)
+    if report is not None:
+        write_plan(report, document, {HEADINGS[name]: found for name, found in (changes or {}).items()})
     if stats is not None:
         write_text(statistics(document, wall_time_s), stats)
     if as_json and (changes is not None or why_not is not None):
@@ -124,7 +135,7 @@ def _searched_or_helped(requests: Sequence[PlanRequest], jobs: int) -> tuple[Pla
                 remedies = of_infeasible(requests[0], progress)
         except Interrupted:
             raise error from None
-        raise InfeasibleError(*error.messages, remedies=remedies) from None
+        raise InfeasibleError(*error.messages, remedies=remedies, shortage=error.shortage) from None
 
 
 def _cores() -> int:

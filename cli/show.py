@@ -3,13 +3,21 @@
 import sys
 
 from cli.output import console, print_rendered, print_text
+from cli.report import check_report, write_plan
 from planner.document import PlanDocument, dumps, loads, read
-from planner.report.terminal import report
+from planner.report import terminal
 
 
-def show(file: str, *, as_json: bool) -> int:
-    """Prints a document; the exit code. Raises DocumentError when the file does not hold one."""
-    print_document(document_in(file), as_json=as_json)
+def show(file: str, *, report: str | None = None, as_json: bool) -> int:
+    """Prints a document, and writes its page where `report` names a file; the exit code.
+
+    Raises DocumentError when the file does not hold one or the page cannot be written, RequestError without jinja2.
+    """
+    check_report(report)
+    document = document_in(file)
+    if report is not None:
+        write_plan(report, document)
+    print_document(document, as_json=as_json)
     return 0
 
 
@@ -23,5 +31,5 @@ def print_document(document: PlanDocument, *, as_json: bool) -> None:
     if as_json:
         print_text(dumps(document))
         return
-    terminal = console()
-    print_rendered(report(document, terminal.width), terminal)
+    screen = console()
+    print_rendered(terminal.report(document, screen.width), screen)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from planner.document import PlanDocument
+    from planner.infeasible import Shortage
     from planner.launchers import Refusal
     from planner.remedies import Remedy
 
@@ -47,12 +48,16 @@ class InexpressibleError(PlannerError):
 
 
 class InfeasibleError(PlannerError):
-    """Nothing fits. `messages` holds the tightest constraint first; `remedies`, where asked for, what would help."""
+    """Nothing fits. `messages` holds the tightest constraint first; `remedies`, where asked for, what would help.
 
-    def __init__(self, *messages: str, remedies: tuple[Remedy, ...] = ()) -> None:
+    `shortage` is what the least demanding layout needs, where there is a legal one.
+    """
+
+    def __init__(self, *messages: str, remedies: tuple[Remedy, ...] = (), shortage: Shortage | None = None) -> None:
         super().__init__("\n".join(messages))
         self.messages = messages
         self.remedies = remedies
+        self.shortage = shortage
 
 
 class LimitReached(PlannerError):

@@ -1,6 +1,8 @@
 """Why nothing fits: the layout that comes nearest, the stage that is fullest, and by how much it is over."""
 
 import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,7 +24,7 @@ from planner.request import PlanRequest
 from planner.slices import SLICES_NEED
 from planner.space import ONE_CHUNK, SCHEDULES, ZERO_MODES, Columns, schedule_names, take, units
 
-__all__ = ["explain_infeasible", "nearest"]
+__all__ = ["Shortage", "explain_infeasible", "nearest"]
 
 ASK = (
     "what would fit is answered by --min-gpus, --max-seq-len, --max-global-batch and --largest-model FAMILY; "
@@ -33,6 +35,19 @@ LARGEST_CAUSES = 4
 FRUGAL = ("1f1b", "v-half", "v-min", "seq1f1b", "slimpipe")
 DEGREES = ("tp", "pp", "vpp", "dp", "micro_batch_size")
 PIPELINE_RULES = ("degrees-multiply", "stages-have-layers", "batch-divides", "interleaving-needs-whole-groups")
+
+
+@dataclass(frozen=True)
+class Shortage:
+    """What a GPU of the fullest stage of the least demanding layout needs, and what there is; bytes.
+
+    `needed_bytes` is the sum of `causes` with the margin of the search.
+    """
+
+    stage: int
+    needed_bytes: float
+    capacity_bytes: float
+    causes: Mapping[str, float]
 
 
 def explain_infeasible(search: Search) -> InfeasibleError:
@@ -55,6 +70,7 @@ def explain_infeasible(search: Search) -> InfeasibleError:
         f"with {format_bytes(host_share_bytes(request))} of host memory a GPU, offload does not make it fit either",
         f"not searched: {'; '.join(not_searched(request))}",
         ASK,
+        shortage=Shortage(row["position"], needed, capacity, {cause: causes[cause] for cause in MEMORY_CAUSES}),
     )
 
 

@@ -5,18 +5,19 @@ from typing import Annotated
 import typer
 
 from cli.app import answer, app
-from cli.options import OUTPUT, Json, OutputFolder, WhyNot
+from cli.options import OUTPUT, Json, OutputFolder, Report, WhyNot
 
 
 @app.command()
 def show(
     file: Annotated[str, typer.Argument(help="A plan document, - for standard input.", metavar="FILE")],
+    report: Report = None,
     json: Json = False,
 ) -> None:
     """Print the report of a plan document."""
     from cli.show import show
 
-    answer(lambda: show(file, as_json=json), json)
+    answer(lambda: show(file, report=report, as_json=json), json)
 
 
 @app.command()

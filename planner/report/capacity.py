@@ -9,7 +9,7 @@ from rich.text import Text
 from planner.capacity import Capacity, Question
 from planner.report.quantities import duration, gib
 
-__all__ = ["capacity_report"]
+__all__ = ["ASKED", "answer_text", "capacity_report"]
 
 ASKED: dict[Question, str] = {
     "min-gpus": "fewest GPUs",
@@ -19,10 +19,14 @@ ASKED: dict[Question, str] = {
 }
 
 
+def answer_text(found: Capacity) -> str:
+    """The answer: a name, a number, `nothing fits`; `and more` where there is no end."""
+    value = found.answer if isinstance(found.answer, str) else f"{found.answer:,}" if found.answer else "nothing fits"
+    return value if found.bounded else f"{value} and more"
+
+
 def capacity_report(found: Capacity) -> RenderableType:
     """The answer, the frontier (steps are those of a first plan, the best one is as fast or faster), and notes."""
-    value = found.answer if isinstance(found.answer, str) else f"{found.answer:,}" if found.answer else "nothing fits"
-    more = "" if found.bounded else " and more"
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
     for name in (found.question, "fits", "step at most", "GiB"):
         table.add_column(name, justify="right", no_wrap=True)
@@ -33,7 +37,7 @@ def capacity_report(found: Capacity) -> RenderableType:
         memory = gib(each.device_bytes) if each.device_bytes is not None else ""
         table.add_row(shown, "yes" if each.fits else "no", step, memory, Text(each.why_not))
     return Group(
-        Text.assemble((f"{ASKED[found.question]}: ", "dim"), (f"{value}{more}", "bold")),
+        Text.assemble((f"{ASKED[found.question]}: ", "dim"), (answer_text(found), "bold")),
         Padding(table, (1, 0, 1, 2), expand=False),
         *(Padding(Text(note), (0, 0, 0, 2), expand=False) for note in found.notes),
     )

@@ -49,7 +49,9 @@ def alternatives(document: PlanDocument, fields: Fields) -> Alternatives:
     def at(time_s: float) -> float:
         return 4 + 92 * (time_s - low_s) / span_s
 
-    def row(number: int, layout: Parallelism, zero: str, recompute: str, step: Number, **rest: object) -> AlternativeRow:
+    def row(
+        number: int, layout: Parallelism, zero: str, recompute: str, step: Number, **rest: object
+    ) -> AlternativeRow:
         band = f"{duration(step.value * down)} to {duration(step.value * up)}"
         again = f"; recompute {words(recompute)}" * (recompute != "none")
         return AlternativeRow(
@@ -105,7 +107,9 @@ def time_and_memory(document: PlanDocument) -> Scatter | None:
 
 
 def _other(number: int, other: Alternative) -> Point:
-    return _point(number, other.step_time_s, other.device_bytes, quantities.degrees(other.parallelism, other.zero_stage))
+    return _point(
+        number, other.step_time_s, other.device_bytes, quantities.degrees(other.parallelism, other.zero_stage)
+    )
 
 
 def _point(number: int, step_s: float, device_bytes: float, name: str, chosen: bool = False) -> Point:

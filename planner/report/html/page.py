@@ -6,6 +6,7 @@ from typing import Any
 
 from planner.report.jinja import environment
 from planner.report.palette import DARK, LIGHT, declarations
+from planner.timeline.drawing import CLASSES
 
 __all__ = ["FLAG", "rendered"]
 
@@ -22,6 +23,6 @@ def rendered(template: str, **values: Any) -> str:
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     colours = {"light": Markup(declarations(LIGHT)), "dark": Markup(declarations(DARK))}
     page = templates.get_template(template).render(
-        script=Markup(script), script_digest=digest, colours=colours, **values
+        script=Markup(script), script_digest=digest, colours=colours, drawing=Markup(CLASSES), **values
     )
     return page.rstrip() + "\n"

@@ -3,14 +3,15 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from markupsafe import Markup
-
+from planner.capacity import Capacity
 from planner.document import PlanDocument, dumps
 from planner.recipe_parts import loss_of
 from planner.report import quantities
 from planner.report.html.alternatives import alternatives, time_and_memory
 from planner.report.html.fields import Fields
+from planner.report.html.frontier import frontier
 from planner.report.html.groups import sharings
+from planner.report.html.job import embedded, facts, listed
 from planner.report.html.lanes import lanes
 from planner.report.html.launchers import exports, launcher_rows, refused_by_all
 from planner.report.html.page import rendered
@@ -19,7 +20,6 @@ from planner.report.html.stages import memory_chart, stage_rows
 from planner.report.html.times import waterfall
 from planner.report.html.words import certificate, reasons
 from planner.report.quantities import duration, gib, percent
-from planner.timeline.drawing import CLASSES
 
 if TYPE_CHECKING:
     from planner.remedies import Remedy
@@ -29,8 +29,12 @@ __all__ = ["plan_page"]
 VERDICTS = {"yes": "fits", "borderline": "may not fit", "no": "does not fit"}
 
 
-def plan_page(document: PlanDocument, changes: Mapping[str, Sequence["Remedy"]] | None = None) -> str:
-    """The page. `changes` are priced ones by their heading, where they were asked for.
+def plan_page(
+    document: PlanDocument,
+    changes: Mapping[str, Sequence["Remedy"]] | None = None,
+    capacity: Capacity | None = None,
+) -> str:
+    """The page. `changes` are priced ones by their heading, `capacity` the answer that the plan belongs to, if asked.
 
     Raises RequestError where jinja2 is not installed.
     """
@@ -41,6 +45,7 @@ def plan_page(document: PlanDocument, changes: Mapping[str, Sequence["Remedy"]] 
         title=f"{document.model.name} on {document.cluster.gpus:,} {document.cluster.gpu.name}",
         document=document,
         told=_told(document, fields),
+        capacity=frontier(capacity) if capacity is not None else None,
         tiles=_tiles(document, fields),
         reasons=reasons(document, fields),
         certificate=certificate(document, fields),
@@ -49,7 +54,6 @@ def plan_page(document: PlanDocument, changes: Mapping[str, Sequence["Remedy"]] 
         memory=memory_chart(document, fields),
         time=waterfall(document, fields),
         timeline=lanes(document),
-        timeline_style=Markup(CLASSES),
         alternatives=alternatives(document, fields),
         scatter=time_and_memory(document),
         recipes=_recipes(document, fields),
@@ -60,15 +64,10 @@ def plan_page(document: PlanDocument, changes: Mapping[str, Sequence["Remedy"]] 
         exports=bundles,
         refused=refused,
         env_text="\n".join(f"{name}={value}" for name, value in document.env.items()),
-        assumptions=tuple(dict.fromkeys(document.assumptions)),
-        facts=_facts(document, fields),
+        assumptions=[listed(text) for text in dict.fromkeys(document.assumptions)],
+        facts=facts(document),
         source=embedded(dumps(document)),
     )
-
-
-def embedded(text: str) -> Markup:
-    """JSON text that can stand in a script element: no string in it can end the element."""
-    return Markup(text.replace("<", "\\u003c"))
 
 
 def _told(document: PlanDocument, fields: Fields) -> dict[str, Any]:
@@ -141,35 +140,3 @@ def _uneven(document: PlanDocument, fields: Fields) -> dict[str, Any] | None:
         "step": fields("heterogeneous.step_time_s", duration),
         "gain": fields("heterogeneous.faster_by", lambda by: percent(by, 2)),
     }
-
-
-def _facts(document: PlanDocument, fields: Fields) -> list[tuple[str, Any]]:
-    """What the plan is for, as name and value."""
-    model, cluster, workload = document.model, document.cluster, document.workload
-    heads = f"{model.heads:,} query, {model.kv_heads:,} key-value"
-    facts: list[tuple[str, Any]] = [
-        ("Model", model.name),
-        ("Layers", fields("model.layers")),
-        ("Hidden width", fields("model.hidden")),
-        ("Heads", heads),
-        ("Vocabulary", fields("model.vocab")),
-    ]
-    if model.moe is not None:
-        facts.append(("Experts", f"{model.moe.experts:,} routed, {model.moe.top_k:,} of them a token"))
-    tiers = "; ".join(
-        f"{tier.name}, {'all' if tier.domain_gpus is None else f'{tier.domain_gpus:,}'} GPUs, "
-        f"{tier.bandwidth_bytes_per_s / 1e9:,.4g} GB/s a GPU each way"
-        for tier in cluster.tiers
-    )
-    return [
-        *facts,
-        ("GPU", cluster.gpu.name),
-        ("GPUs", fields("cluster.gpus")),
-        ("GPUs of a node", fields("cluster.gpus_per_node")),
-        ("Network", tiers),
-        ("Sequences of a step", fields("workload.global_batch")),
-        ("Tokens of a sequence", fields("workload.seq_len")),
-        ("Precision", workload.precision),
-        ("Optimizer", workload.optimizer),
-        ("Recipe", document.recipe.name),
-    ]

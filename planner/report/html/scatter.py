@@ -74,9 +74,7 @@ def scatter(
         return 100 * (y_high - y) / (y_high - y_low)
 
     best = front([(point.x, point.y) for point in points])
-    marks = tuple(
-        Mark(left(point.x), top(point.y), point, index in set(best)) for index, point in enumerate(points)
-    )
+    marks = tuple(Mark(left(point.x), top(point.y), point, index in set(best)) for index, point in enumerate(points))
     return Scatter(
         marks=marks,
         line=tuple(_stairs([(marks[index].left, marks[index].top) for index in best])),

@@ -1,5 +1,6 @@
 """The stages of a plan on a page: which layers each holds, its times, and its memory by cause against capacity."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from planner.document import PlanDocument, Stage
@@ -8,7 +9,17 @@ from planner.report.html.fields import Fields, Number
 from planner.report.quantities import GIB, digits, gib, percent, short_offload, short_recompute, words
 from planner.report.tables import MEMORY_GROUPS
 
-__all__ = ["GROUP_NAMES", "Layers", "MemoryChart", "Segment", "StageRow", "memory_chart", "stage_rows"]
+__all__ = [
+    "BEYOND",
+    "GROUP_NAMES",
+    "Layers",
+    "MemoryChart",
+    "Segment",
+    "StageRow",
+    "memory_chart",
+    "segments",
+    "stage_rows",
+]
 
 GROUP_NAMES = {
     "params": "weights",
@@ -115,7 +126,7 @@ def _row(document: PlanDocument, fields: Fields, rank: int, stage: Stage) -> Sta
             fields(f"{where}.predicted.input_grad_s", milliseconds),
             fields(f"{where}.predicted.weight_grad_s", milliseconds),
         ),
-        segments=_segments(document, stage),
+        segments=segments(dict(stage.predicted.memory_bytes.items()), _whole_bytes(document)),
         causes=tuple(fields(f"{where}.predicted.memory_bytes.{cause}", gib) for cause in _causes(document)),
         device=fields(f"{where}.predicted.device_bytes", gib),
         share=percent(stage.predicted.device_bytes / capacity, 0) if capacity else "",
@@ -135,15 +146,15 @@ def _runs(document: PlanDocument, stage: Stage) -> tuple[Layers, ...]:
     )
 
 
-def _segments(document: PlanDocument, stage: Stage) -> tuple[Segment, ...]:
-    """Side by side by group, so that equal colours touch; of a group the order is that of the table."""
-    whole, left, found = _whole_bytes(document), 0.0, []
-    for group, causes in MEMORY_GROUPS.items():
-        for strength, cause in zip(STRENGTHS, causes, strict=False):
-            amount = getattr(stage.predicted.memory_bytes, cause)
-            wide = 100 * amount / whole
+def segments(causes: Mapping[str, float], whole_bytes: float) -> tuple[Segment, ...]:
+    """Bytes by cause as parts of a bar, side by side by group, so that equal colours touch."""
+    left, found, total = 0.0, [], sum(causes.values())
+    for group, names in MEMORY_GROUPS.items():
+        for strength, cause in zip(STRENGTHS, names, strict=False):
+            amount = causes[cause]
+            wide = 100 * amount / whole_bytes
             if amount:
-                tip = f"{words(cause)}: {gib(amount)} GiB, {percent(amount / stage.predicted.device_bytes)} of the stage"
+                tip = f"{words(cause)}: {gib(amount)} GiB, {percent(amount / total)}"
                 found.append(Segment(left, wide, group, strength, tip))
             left += wide
     return tuple(found)

@@ -10,7 +10,13 @@ from planner.report.quantities import duration, words
 __all__ = ["KIND_NAMES", "TimeRow", "Waterfall", "waterfall"]
 
 # What a cause is: work that any layout has, exchange between ranks, or waiting.
-KINDS = {"compute": "work", "recompute": "work", "optimizer_step": "work", "optimizer": "work", "pipeline_bubble": "wait"}
+KINDS = {
+    "compute": "work",
+    "recompute": "work",
+    "optimizer_step": "work",
+    "optimizer": "work",
+    "pipeline_bubble": "wait",
+}
 KIND_NAMES = {"work": "work", "exchange": "exchange that nothing hides", "wait": "waiting"}
 BEYOND = 1.02
 

@@ -11,6 +11,7 @@ from cli.options import (
     QUESTIONS,
     SEARCH,
     Cluster,
+    Gap,
     GlobalBatch,
     GlobalBatchTokens,
     Gpu,
@@ -24,15 +25,19 @@ from cli.options import (
     Output,
     Precision,
     Recipe,
+    Schedule,
+    SearchMore,
     SeqLen,
     Set,
     Target,
+    TimeLimit,
+    TopK,
     WhyNot,
 )
-from cli.verbs import checking, documents, listing, training
+from cli.verbs import checking, documents, listing, studies, training
 
 # Named, so that they are imported for what they do: verbs join the command when their module is read.
-VERBS = (documents, checking, listing, training)
+VERBS = (documents, checking, studies, listing, training)
 
 
 @app.callback(
@@ -55,29 +60,11 @@ def planning(
     global_batch: GlobalBatch = None,
     global_batch_tokens: GlobalBatchTokens = None,
     target: Target = "any",
-    schedule: Annotated[
-        str | None,
-        typer.Option(
-            help="Search these pipeline schedules alone: zb-v, or 1f1b,v-half.", metavar="NAMES", rich_help_panel=SEARCH
-        ),
-    ] = None,
-    search: Annotated[
-        str | None,
-        typer.Option(
-            help="Search these, too: precision, optimizer, loss (of the recipe), offload, groups, meshes.",
-            metavar="NAMES",
-            rich_help_panel=SEARCH,
-        ),
-    ] = None,
-    gap: Annotated[
-        float,
-        typer.Option(help="Stop when no plan can be faster by this fraction.", rich_help_panel=SEARCH),
-    ] = 0.005,
-    time_limit: Annotated[
-        float | None,
-        typer.Option(help="Stop after this long, best so far.", metavar="SECONDS", rich_help_panel=SEARCH),
-    ] = None,
-    top_k: Annotated[int, typer.Option(help="Plans to tell.", metavar="N", rich_help_panel=SEARCH)] = 5,
+    schedule: Schedule = None,
+    search: SearchMore = None,
+    gap: Gap = 0.005,
+    time_limit: TimeLimit = None,
+    top_k: TopK = 5,
     jobs: Annotated[
         int | None,
         typer.Option(

@@ -10,7 +10,9 @@ from cli.options import (
     OUTPUT,
     QUESTIONS,
     SEARCH,
+    Assume,
     Cluster,
+    Days,
     Gap,
     GlobalBatch,
     GlobalBatchTokens,
@@ -24,6 +26,7 @@ from cli.options import (
     Optimizer,
     Output,
     Precision,
+    Price,
     Recipe,
     Schedule,
     SearchMore,
@@ -31,6 +34,7 @@ from cli.options import (
     Set,
     Target,
     TimeLimit,
+    Tokens,
     TopK,
     WhyNot,
 )
@@ -105,6 +109,34 @@ def planning(
             rich_help_panel=QUESTIONS,
         ),
     ] = None,
+    one_more_node: Annotated[
+        bool,
+        typer.Option("--one-more-node", help="Tell what one more node buys.", rich_help_panel=QUESTIONS),
+    ] = False,
+    best_upgrade: Annotated[
+        bool,
+        typer.Option(
+            "--best-upgrade",
+            help="Tell which single upgrade helps most: memory, NVLink, network, GPUs.",
+            rich_help_panel=QUESTIONS,
+        ),
+    ] = False,
+    upgrade_by: Annotated[
+        float,
+        typer.Option(help="How many times as much an upgrade gives.", metavar="FACTOR", rich_help_panel=QUESTIONS),
+    ] = 1.25,
+    cheapest: Annotated[
+        bool,
+        typer.Option(
+            "--cheapest",
+            help="Find the cheapest cluster for --tokens in --days, of the GPUs in --price.",
+            rich_help_panel=QUESTIONS,
+        ),
+    ] = False,
+    tokens: Tokens = None,
+    days: Days = None,
+    price: Price = None,
+    assume: Assume = None,
     json: Json = False,
     output: Output = None,
     stats: Annotated[
@@ -151,8 +183,11 @@ def planning(
     questions = {
         **{"min_gpus": min_gpus, "max_seq_len": max_seq_len},
         **{"max_global_batch": max_global_batch, "largest_model": largest_model},
+        **{"one_more_node": one_more_node, "best_upgrade": best_upgrade, "cheapest": cheapest},
     }
+    money = {"tokens": tokens, "days": days, "price": price, "assume": assume or ()}
     more: dict[str, Any] = {"stats": stats, "why_not": why_not, "advise": advise, "questions": questions, "jobs": jobs}
+    more |= {"money": money, "upgrade_by": upgrade_by}
     answer(lambda: plan(flags, as_json=json, output=output, **more), json)
 
 

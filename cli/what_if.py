@@ -22,7 +22,7 @@ from planner.study.run import BACKENDS, MOST_UNASKED, Backend, Conducted, StudyP
 from planner.study.run import what_if as conducted
 from planner.study.sweep import axes_of
 
-__all__ = ["what_if"]
+__all__ = ["cores", "study_bar", "what_if"]
 
 
 def what_if(
@@ -47,12 +47,12 @@ def what_if(
     axes, economy = axes_of(sweep), Economy.of(**money)
     _check_files(files)
     folder = _folder(keep)
-    with _bar() as progress:
+    with study_bar() as progress:
         found = conducted(
             flags,
             axes,
             economy=economy,
-            jobs=jobs or _cores(),
+            jobs=jobs or cores(),
             backend=cast("Backend", backend),
             folder=folder,
             progress=progress,
@@ -121,13 +121,13 @@ def _folder(keep: str | None) -> Path | None:
     return default_folder() if keep is None else Path(keep)
 
 
-def _cores() -> int:
+def cores() -> int:
     """Cores that this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextmanager
-def _bar() -> Iterator[Callable[[StudyProgress], None] | None]:
+def study_bar() -> Iterator[Callable[[StudyProgress], None] | None]:
     """A function that shows how far the study is, on stderr; None where that is no terminal or CI is set."""
     to = Console(file=sys.stderr, highlight=False)
     if not to.is_terminal or to.is_dumb_terminal or os.environ.get("CI"):

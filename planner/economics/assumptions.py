@@ -106,17 +106,24 @@ SOURCES = {
 def _sentence(economy: Economy, name: str) -> str:
     value, field = getattr(economy, name), Economy.model_fields[name]
     source = f" ({SOURCES[name]})" if name in SOURCES and value == field.default else ""
-    return f"{name} = {_shown(name, value)}: {field.description}{source}."
+    what = str(field.description).partition("; none:")
+    return f"{name} = {_shown(name, value)}: {field.description if _is_none(value) else what[0]}{source}."
 
 
 def _shown(name: str, value: Any) -> str:
-    if value is None or value == {}:
+    if _is_none(value):
         return "none"
     if isinstance(value, Mapping):
         return ", ".join(f"{gpu} {price:g}" for gpu, price in value.items())
     if name == "tokens":
         return format_tokens(value)
-    return str(value).lower() if isinstance(value, bool) else f"{value:.4g}"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:,.6g}" if 0.01 <= abs(value) < 1e7 else f"{value:.4g}"
+
+
+def _is_none(value: Any) -> bool:
+    return value is None or value == {}
 
 
 def _assumption(text: str) -> tuple[str, Any]:

@@ -1,12 +1,16 @@
 """Days, money and energy of a run for the terminal."""
 
-from rich.console import RenderableType
-from rich.table import Table
+from collections.abc import Iterator, Sequence
 
-from planner.economics import Economics
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from planner.economics import Economics, Economy
 from planner.report.quantities import GIB, digits, duration, percent
 
-__all__ = ["days", "dollars", "economics_table"]
+__all__ = ["assumed", "days", "dollars", "economics_report"]
 
 
 def days(value: float | None) -> str:
@@ -19,8 +23,20 @@ def dollars(value: float | None, unit: float = 1.0) -> str:
     return "" if value is None else digits(value / unit)
 
 
-def economics_table(found: Economics) -> RenderableType:
-    """What a run comes to, a row a figure."""
+def economics_report(found: Economics, economy: Economy) -> RenderableType:
+    """What a run comes to, a row a figure, and what that rests on."""
+    return Group(Text("The run", style="bold"), Padding(_table(found), (0, 0, 0, 2)), Text(), *assumed(economy.sentences()))
+
+
+def assumed(sentences: Sequence[str]) -> Iterator[RenderableType]:
+    """A heading and the sentences below it."""
+    yield Text("Assumed of the run", style="bold")
+    for sentence in sentences:
+        yield Padding(Text(sentence), (0, 0, 0, 2), expand=False)
+
+
+def _table(found: Economics) -> RenderableType:
+    """A row a figure."""
     table = Table.grid(padding=(0, 2), pad_edge=False)
     table.add_column(style="dim", no_wrap=True)
     table.add_column()

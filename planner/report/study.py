@@ -6,13 +6,14 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from planner.report.economics import days, dollars
+from planner.report.economics import assumed, days, dollars
 from planner.report.quantities import duration, gib, percent
 from planner.study.result import ScenarioResult, Study
 
 __all__ = ["study_report"]
 
 COMFORTABLE_WIDTH = 100
+MOST_REASONS = 8
 
 
 def study_report(study: Study, width: int = 100) -> RenderableType:
@@ -20,9 +21,7 @@ def study_report(study: Study, width: int = 100) -> RenderableType:
     title = Text(_title(study), style="bold")
     sections: list[RenderableType] = [title, Padding(_table(study, width), (1, 0, 1, 2), expand=False)]
     sections += [Padding(Text(line), (0, 0, 0, 2), expand=False) for line in (*_counts(study), *study.notes)]
-    sections += [Text("\nAssumed", style="bold")]
-    sections += [Padding(Text(line), (0, 0, 0, 2), expand=False) for line in study.assumptions]
-    return Group(*sections)
+    return Group(*sections, Text(), *assumed(study.assumptions))
 
 
 def _title(study: Study) -> str:
@@ -51,8 +50,7 @@ def _cells(scenario: ScenarioResult, study: Study, of_run: bool, costs: int) -> 
     """What a row shows beside the inputs."""
     plan, found = scenario.plan, scenario.economics
     if plan is None or found is None:
-        why = scenario.reasons[0] if scenario.reasons else ""
-        return [scenario.status, *[""] * (5 + costs), Text(why, style="dim")]
+        return [scenario.status, *[""] * (5 + costs), ""]
     dollar = study.cost_unit == "USD"
     if of_run:
         total = found.cost_usd if dollar else found.gpu_hours
@@ -79,4 +77,19 @@ def _counts(study: Study) -> list[str]:
     for each in study.scenarios:
         ended[each.status] = ended.get(each.status, 0) + 1
     counts = ", ".join(f"{count:,} {status}" for status, count in ended.items())
-    return [f"{counts}; * on the front of time against cost of a token."]
+    return [f"{counts}; * on the front of time against cost of a token.", *_reasons(study)]
+
+
+def _reasons(study: Study) -> list[str]:
+    """Why scenarios have no plan: each reason once, with the number of scenarios and the first of them."""
+    first: dict[str, list[ScenarioResult]] = {}
+    for each in study.scenarios:
+        for reason in each.reasons[:1]:
+            first.setdefault(reason, []).append(each)
+    lines = []
+    for reason, scenarios in list(first.items())[:MOST_REASONS]:
+        where = ", ".join(f"{key} {value}" for key, value in scenarios[0].inputs.items())
+        more = f" and {len(scenarios) - 1:,} more" * (len(scenarios) > 1)
+        lines.append(f"{where}{more}: {reason}")
+    left = len(first) - MOST_REASONS
+    return [*lines, *([f"{left:,} further reasons: --json has them all."] if left > 0 else [])]

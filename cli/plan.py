@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from cli.explain import answer_data, check_why_not, print_answer
+from cli.economics import CLUSTER_QUESTIONS, asked, economics_data, economy_of, print_economics
 from cli.failure import DONE, INTERRUPTED, LIMIT
 from cli.output import print_json, print_text
 from cli.progress import live_line
@@ -15,6 +16,7 @@ from cli.report import check_report, write_infeasible, write_plan
 from cli.show import print_document
 from cli.stats import statistics
 from planner.document import PlanDocument, check_writable, dumps, write, write_text
+from planner.economics import Economy
 from planner.errors import InfeasibleError, Interrupted, LimitReached, RequestError
 from planner.request import PlanRequest
 
@@ -35,19 +37,28 @@ def plan(
     advise: bool = False,
     jobs: int | None = None,
     questions: dict[str, Any] | None = None,
+    money: dict[str, Any] | None = None,
+    upgrade_by: float = 1.25,
     report: str | None = None,
 ) -> int:
     """Plans what the flags ask for and prints it, or answers one of the inverse questions; the exit code.
 
-    With `advise` also what each launcher could, and what single changes would bring. `report` names a file for a page,
-    which is written where nothing fits, too.
+    With `advise` also what each launcher could, and what single changes would bring; with `money` what the run comes
+    to. `report` names a file for a page, which is written where nothing fits, too.
 
     Raises PlannerError or SpecError. A search that was stopped early prints its best so far and warns on stderr.
     """
     from planner.mixed import requests_of
 
     check_report(report)
-    if questions is not None and any(questions.values()):
+    economy = economy_of(money)
+    question = asked(questions or {}, flags, economy)
+    if question in CLUSTER_QUESTIONS:
+        from cli.questions import ask as ask_about_cluster
+
+        way: dict[str, Any] = {"upgrade_by": upgrade_by, "jobs": jobs, "as_json": as_json, "output": output}
+        return ask_about_cluster(question, flags, economy or Economy(), **way)
+    if questions is not None and question is not None:
         from cli.capacity import ask
 
         return ask(questions, flags, as_json=as_json, output=output, report=report)
@@ -78,10 +89,12 @@ def plan(
         write_plan(report, document, {HEADINGS[name]: found for name, found in (changes or {}).items()})
     if stats is not None:
         write_text(statistics(document, wall_time_s), stats)
-    if as_json and (changes is not None or why_not is not None):
-        print_json(_with_changes(document, changes) | answer_data(document, why_not, request))
+    if as_json and (changes is not None or why_not is not None or economy is not None):
+        data = _with_changes(document, changes) | answer_data(document, why_not, request)
+        print_json(data | economics_data(document, economy))
         return code
     print_document(document, as_json=as_json)
+    print_economics(document, economy)
     _print_changes(document, changes)
     if why_not is not None:
         print_answer(document, why_not, request)

@@ -11,8 +11,9 @@ from planner.request import PlanRequest
 if TYPE_CHECKING:
     from planner.capacity import Capacity
     from planner.remedies import Remedy
+    from planner.study import Study
 
-__all__ = ["check_report", "write_capacity", "write_infeasible", "write_plan"]
+__all__ = ["check_report", "write_capacity", "write_infeasible", "write_plan", "write_study"]
 
 
 def check_report(file: str | None) -> None:
@@ -44,3 +45,10 @@ def write_capacity(file: str, found: "Capacity") -> None:
     from planner.report.html.frontier import capacity_page
 
     write_text(capacity_page(found), file)
+
+
+def write_study(file: str, study: "Study") -> None:
+    """Puts the page of a study in a file. Raises DocumentError."""
+    from planner.report.html.study import study_page
+
+    write_text(study_page(study), file)

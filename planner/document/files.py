@@ -22,7 +22,7 @@ def dumps(document: PlanDocument) -> str:
 
     Equal documents give equal bytes, and text that was read back and written again does not change.
     """
-    return json.dumps(_rounded(document.model_dump(mode="json")), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return json.dumps(rounded(document.model_dump(mode="json")), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def loads(text: str | bytes, source: str = "document") -> PlanDocument:
@@ -62,13 +62,26 @@ def write(document: PlanDocument, path: str | os.PathLike[str]) -> None:
 
 
 def write_text(text: str, path: str | os.PathLike[str]) -> None:
-    """Puts text in a file, whole or not at all; keeps the mode of a file that was there, writes through links."""
+    """Puts text in a file, as `write_bytes` does, in UTF-8. Raises DocumentError."""
+    try:
+        content = text.encode()
+    except ValueError as error:
+        message = f"cannot write {os.fspath(path)}: {_reason(error)}"
+        raise DocumentError(message) from error
+    write_bytes(content, path)
+
+
+def write_bytes(content: bytes, path: str | os.PathLike[str]) -> None:
+    """Puts bytes in a file, whole or not at all; keeps the mode of a file that was there, writes through links.
+
+    Raises DocumentError.
+    """
     try:
         target = Path(os.path.realpath(path))
         if target.exists() and not target.is_file() and not target.is_dir():
-            target.write_text(text, encoding="utf-8")  # a device or a pipe cannot be replaced
+            target.write_bytes(content)  # a device or a pipe cannot be replaced
         else:
-            _replace(target, text.encode())
+            _replace(target, content)
     except (OSError, ValueError) as error:
         message = f"cannot write {os.fspath(path)}: {_reason(error)}"
         raise DocumentError(message) from error
@@ -153,12 +166,13 @@ def _refuse(number: str) -> float:
     raise ValueError(message)
 
 
-def _rounded(value: Any) -> Any:
+def rounded(value: Any) -> Any:
+    """Plain data whose floats have the significant digits of a document."""
     if isinstance(value, float):
         return float(f"{value:.{SIGNIFICANT_DIGITS}g}") + 0.0  # + 0.0 turns -0.0 into 0.0
     if isinstance(value, dict):
-        return {key: _rounded(item) for key, item in value.items()}
-    return [_rounded(item) for item in value] if isinstance(value, list) else value
+        return {key: rounded(item) for key, item in value.items()}
+    return [rounded(item) for item in value] if isinstance(value, list) else value
 
 
 def _reason(error: OSError | ValueError) -> str:

@@ -4,8 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from planner.report.axes import round_interval
+from solver.pareto import front
 
-__all__ = ["Mark", "Point", "Scatter", "front", "scatter"]
+__all__ = ["Mark", "Point", "Scatter", "scatter"]
 
 # Room around the points, as a share of what they span; and where all have one value, of that.
 ROOM, ALONE = 0.12, 0.05
@@ -46,25 +47,15 @@ class Scatter:
     y_name: str
 
 
-def front(points: Sequence[tuple[float, float]]) -> list[int]:
-    """Indices of the points that no other is below in one quantity and not above in the other, by the first one.
-
-    Of equal points the first stays.
-
-    >>> front([(1.0, 5.0), (2.0, 5.0), (3.0, 1.0), (3.0, 1.0)])
-    [0, 2]
-    """
-    kept: list[int] = []
-    for index in sorted(range(len(points)), key=lambda index: points[index]):
-        if not kept or points[index][1] < points[kept[-1]][1]:
-            kept.append(index)
-    return kept
-
-
 def scatter(
-    points: Sequence[Point], x_name: str, y_name: str, x_text: Callable[[float], str], y_text: Callable[[float], str]
+    points: Sequence[Point],
+    x_name: str,
+    y_name: str,
+    x_text: Callable[[float], str],
+    y_text: Callable[[float], str],
+    best: Sequence[int] | None = None,
 ) -> Scatter:
-    """The drawing of at least one point; texts are for the axes."""
+    """The drawing of at least one point; texts are for the axes. `best` are the points of the front, where known."""
     (x_low, x_high), (y_low, y_high) = _span([point.x for point in points]), _span([point.y for point in points])
 
     def left(x: float) -> float:
@@ -73,11 +64,13 @@ def scatter(
     def top(y: float) -> float:
         return 100 * (y_high - y) / (y_high - y_low)
 
-    best = front([(point.x, point.y) for point in points])
+    if best is None:
+        best = front([(point.x, point.y) for point in points]).tolist()
+    ordered = sorted(best, key=lambda index: points[index].x)
     marks = tuple(Mark(left(point.x), top(point.y), point, index in set(best)) for index, point in enumerate(points))
     return Scatter(
         marks=marks,
-        line=tuple(_stairs([(marks[index].left, marks[index].top) for index in best])),
+        line=tuple(_stairs([(marks[index].left, marks[index].top) for index in ordered])),
         x_ticks=tuple((left(x), x_text(x)) for x in _ticks(x_low, x_high)),
         y_ticks=tuple((top(y), y_text(y)) for y in _ticks(y_low, y_high)),
         x_name=x_name,

@@ -24,9 +24,14 @@
   });
 
   // Tips: what an element has to say, under the pointer or at the focus. Browsers' own tips would stand beside ours.
+  const keyOf = (element) => (element.closest ? (element.closest("[data-key]") || { dataset: {} }).dataset.key : "");
   const tipOf = (element) => {
     const held = element.closest ? element.closest("[data-tip]") : null;
     if (held) return [held, held.dataset.tip];
+    // A scenario's tip stands once, in its row of the table.
+    const key = keyOf(element);
+    const row = key ? document.getElementById(`scenario-${key}`) : null;
+    if (row) return [element, row.dataset.tip];
     const title = element.querySelector ? element.querySelector(":scope > title") : null;
     if (!title) return [null, ""];
     element.dataset.tip = title.textContent;
@@ -48,12 +53,11 @@
     tip.textContent = text;
     place(x, y);
   };
-  const keyOf = (element) => (element.closest ? (element.closest("[data-key]") || { dataset: {} }).dataset.key : "");
   document.addEventListener("pointerover", (event) => { tell(event.target, event.clientX, event.clientY); light(keyOf(event.target), true); });
   document.addEventListener("pointermove", (event) => { if (!tip.hidden) place(event.clientX, event.clientY); });
   document.addEventListener("pointerout", (event) => { tip.hidden = true; light(keyOf(event.target), false); });
   document.addEventListener("focusin", (event) => {
-    if (!event.target.matches("[data-tip]")) return;
+    if (!event.target.matches("[data-tip],[data-mark]")) return;
     const box = event.target.getBoundingClientRect();
     tell(event.target, box.left + box.width / 2, box.bottom - 10);
     light(keyOf(event.target), true);

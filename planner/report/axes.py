@@ -2,7 +2,7 @@
 
 import math
 
-__all__ = ["round_interval", "round_values"]
+__all__ = ["round_between", "round_interval", "round_values"]
 
 FACTORS = (1, 2, 5, 10)
 
@@ -26,3 +26,14 @@ def round_values(whole: float, most: int) -> list[float]:
     """
     interval = round_interval(whole, most)
     return [index * interval for index in range(int(whole / interval * (1 + 1e-12)) + 1)]
+
+
+def round_between(low: float, high: float, most: int) -> list[float]:
+    """The multiples of a round interval between two values.
+
+    >>> round_between(13.8, 18.2, most=5)
+    [14.0, 15.0, 16.0, 17.0, 18.0]
+    """
+    interval = round_interval(high - low, most)
+    first = -(-low // interval)
+    return [(first + index) * interval for index in range(int((high - first * interval) / interval * (1 + 1e-12)) + 1)]

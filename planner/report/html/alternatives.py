@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from planner.document import Alternative, Parallelism, PlanDocument, recompute_summary, zero_summary
 from planner.report import quantities
-from planner.report.axes import round_values
+from planner.report.axes import round_between
 from planner.report.html.fields import Fields, Number
 from planner.report.html.scatter import Point, Scatter, scatter
 from planner.report.html.times import duration_tick
@@ -90,7 +90,7 @@ def alternatives(document: PlanDocument, fields: Fields) -> Alternatives:
         )
         for index, other in enumerate(document.alternatives)
     ]
-    ticks = [(at(time_s), duration_tick(time_s)) for time_s in round_values(high_s, most=24) if time_s >= low_s]
+    ticks = [(at(time_s), duration_tick(time_s)) for time_s in round_between(low_s, high_s, most=6)]
     return Alternatives(rows=(own, *others), ticks=tuple(ticks))
 
 

@@ -76,8 +76,8 @@ def _row(value: str, pairs: int, found: list[tuple[float, float, float]], larges
     return Effect(
         value=value,
         pairs=pairs,
-        factors=tuple(f"x {mean:.3g}" if mean else "" for mean, _, _ in found),
-        ranges=tuple(f"{low:.3g} to {high:.3g}" if high > low * 1.005 else "" for _, low, high in found),
+        factors=tuple(f"x {_factor(mean)}" if mean else "" for mean, _, _ in found),
+        ranges=tuple(f"{_factor(low)} to {_factor(high)}" if _factor(low) != _factor(high) else "" for _, low, high in found),
         bars=tuple(_bar(mean, largest) for mean, _, _ in found),
     )
 
@@ -85,3 +85,8 @@ def _row(value: str, pairs: int, found: list[tuple[float, float, float]], larges
 def _bar(factor: float, largest: float) -> tuple[float, float]:
     at = 50 * log(factor) / largest if factor > 0 else 0.0
     return 50 + min(at, 0.0), abs(at)
+
+
+def _factor(value: float) -> str:
+    """A factor with two decimals, of small ones two digits."""
+    return f"{value:.2f}" if value >= 0.1 else f"{value:.2g}"

@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
-from planner.report.axes import round_interval
+from planner.report.axes import round_between
 from solver.pareto import front
 
 __all__ = ["Mark", "Point", "Scatter", "scatter"]
@@ -37,10 +38,10 @@ class Mark:
 
 @dataclass(frozen=True)
 class Scatter:
-    """A drawing of points. `line` is the front as corners, left and top in percent: it falls in steps."""
+    """A drawing of points, what is on a front last. `lines` are the fronts as corners, in percent: they fall in steps."""
 
     marks: tuple[Mark, ...]
-    line: tuple[tuple[float, float], ...]
+    lines: tuple[tuple[tuple[float, float], ...], ...]
     x_ticks: tuple[tuple[float, str], ...]
     y_ticks: tuple[tuple[float, str], ...]
     x_name: str
@@ -53,9 +54,9 @@ def scatter(
     y_name: str,
     x_text: Callable[[float], str],
     y_text: Callable[[float], str],
-    best: Sequence[int] | None = None,
+    fronts: Sequence[Sequence[int]] | None = None,
 ) -> Scatter:
-    """The drawing of at least one point; texts are for the axes. `best` are the points of the front, where known."""
+    """The drawing of at least one point; texts are for the axes. `fronts` are the points of each, where known."""
     (x_low, x_high), (y_low, y_high) = _span([point.x for point in points]), _span([point.y for point in points])
 
     def left(x: float) -> float:
@@ -64,26 +65,31 @@ def scatter(
     def top(y: float) -> float:
         return 100 * (y_high - y) / (y_high - y_low)
 
-    if best is None:
-        best = front([(point.x, point.y) for point in points]).tolist()
-    ordered = sorted(best, key=lambda index: points[index].x)
-    marks = tuple(Mark(left(point.x), top(point.y), point, index in set(best)) for index, point in enumerate(points))
+    if fronts is None:
+        fronts = [front([(point.x, point.y) for point in points]).tolist()]
+    best = {index for each in fronts for index in each}
+    marks = [Mark(left(point.x), top(point.y), point, index in best) for index, point in enumerate(points)]
+    lines = [
+        _stairs([(marks[index].left, marks[index].top) for index in sorted(each, key=lambda index: points[index].x)])
+        for each in fronts
+        if each
+    ]
     return Scatter(
-        marks=marks,
-        line=tuple(_stairs([(marks[index].left, marks[index].top) for index in ordered])),
-        x_ticks=tuple((left(x), x_text(x)) for x in _ticks(x_low, x_high)),
-        y_ticks=tuple((top(y), y_text(y)) for y in _ticks(y_low, y_high)),
+        marks=tuple(sorted(marks, key=lambda mark: (mark.on_front, mark.point.chosen))),
+        lines=tuple(lines),
+        x_ticks=tuple((left(x), x_text(x)) for x in round_between(x_low, x_high, TICKS)),
+        y_ticks=tuple((top(y), y_text(y)) for y in round_between(y_low, y_high, TICKS)),
         x_name=x_name,
         y_name=y_name,
     )
 
 
-def _stairs(corners: list[tuple[float, float]]) -> list[tuple[float, float]]:
+def _stairs(corners: list[tuple[float, float]]) -> tuple[tuple[float, float], ...]:
     """Between two points of the front nothing is better than the left one: the line goes right, then down."""
-    line = [(corners[0][0], 0.0), corners[0]]
-    for (_, before), (left, top) in zip(corners, corners[1:], strict=False):
+    line = [corners[0]]
+    for (_, before), (left, top) in pairwise(corners):
         line += [(left, before), (left, top)]
-    return [*line, (100.0, corners[-1][1])]
+    return tuple(line)
 
 
 def _span(values: list[float]) -> tuple[float, float]:
@@ -91,8 +97,3 @@ def _span(values: list[float]) -> tuple[float, float]:
     room = ROOM * (high - low) or ALONE * abs(high) or 1.0
     return max(low - room, 0.0) if low >= 0 else low - room, high + room
 
-
-def _ticks(low: float, high: float) -> list[float]:
-    interval = round_interval(high - low, TICKS)
-    first = -(-low // interval)
-    return [(first + index) * interval for index in range(int((high - first * interval) / interval) + 1)]

@@ -74,13 +74,13 @@ def _subject(study: Study) -> str:
 def _columns(study: Study) -> list[tuple[str, str, Any]]:
     """(heading, field, form) of the figures that some scenario has."""
     speed, cost, *_ = metrics(study)
-    wanted = [
+    wanted: list[tuple[str, str, Any]] = [
         ("Step", "plan.step_time_s", duration),
         ("B tokens a day", speed.field, speed.text),
         (cost.name, cost.field, cost.text),
         ("MFU", "plan.mfu", percent),
         ("GiB", "plan.device_bytes", gib),
-        ("GPUs", "plan.gpus", lambda count: f"{count:,}"),
+        *([] if "gpus" in {each.key for each in study.swept} else [("GPUs", "plan.gpus", lambda count: f"{count:,}")]),
         ("Days", "economics.days", days),
         ("GPU-hours", "economics.gpu_hours", lambda hours: f"{hours:,.0f}"),
         ("Cost, $", "economics.cost_usd", lambda cost: f"{cost:,.0f}"),
@@ -147,11 +147,11 @@ def _front(study: Study) -> Scatter | None:
         )
         for each in found
     ]
-    best = [index for index, each in enumerate(found) if each.pareto]
-    # Fronts of several models or lengths are several lines: then there is none to draw.
-    work = {(each.plan.model, each.plan.seq_len) for each in found if each.plan is not None}
-    drawn = scatter(points, "hours a billion tokens", cost.name, lambda hours: f"{hours:.4g}", lambda y: f"{y:.4g}", best)
-    return drawn if len(work) == 1 else Scatter(drawn.marks, (), drawn.x_ticks, drawn.y_ticks, drawn.x_name, drawn.y_name)
+    work = [(each.plan.model, each.plan.seq_len) if each.plan is not None else None for each in found]
+    fronts = [
+        [index for index, each in enumerate(found) if each.pareto and work[index] == of] for of in dict.fromkeys(work)
+    ]
+    return scatter(points, "hours a billion tokens", cost.name, "{:.4g}".format, "{:.4g}".format, fronts)
 
 
 def _tiles(study: Study, fields: Fields) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ from itertools import product
 
 from planner.report.axes import round_values
 from planner.report.html.fields import Fields, Number
+from planner.report.html.times import duration_tick
 from planner.report.quantities import digits, duration, percent
 from planner.study import ScenarioResult, Study, SweptInput
 
@@ -28,6 +29,7 @@ class Metric:
     name: str
     field: str
     text: Callable[[float], str]
+    tick: Callable[[float], str]
     more_is_better: bool = False
 
 
@@ -86,10 +88,17 @@ def metrics(study: Study) -> tuple[Metric, ...]:
     cost = "cost_usd_per_million_tokens" if study.cost_unit == "USD" else "gpu_hours_per_million_tokens"
     unit = "$" if study.cost_unit == "USD" else "GPU-hours"
     return (
-        Metric("speed", "billion tokens a day", "economics.tokens_per_day", lambda rate: digits(rate / 1e9), True),
-        Metric("cost", f"{unit} a million tokens", f"economics.{cost}", digits),
-        Metric("mfu", "MFU", "plan.mfu", percent, True),
-        Metric("step", "step time", "plan.step_time_s", duration),
+        Metric(
+            key="speed",
+            name="billion tokens a day",
+            field="economics.tokens_per_day",
+            text=lambda rate: digits(rate / 1e9),
+            tick=lambda rate: f"{rate / 1e9:.4g}",
+            more_is_better=True,
+        ),
+        Metric("cost", f"{unit} a million tokens", f"economics.{cost}", digits, "{:.4g}".format),
+        Metric("mfu", "MFU", "plan.mfu", percent, lambda share: percent(share, 0), more_is_better=True),
+        Metric("step", "step time", "plan.step_time_s", duration, duration_tick),
     )
 
 
@@ -110,7 +119,7 @@ def sweeps(study: Study, fields: Fields) -> list[Sweeps]:
         if values:
             panels = [_panel(study, fields, metric, values, found, x, y, dict(chosen)) for chosen in _rest(others)]
             most = HEADROOM * max(values.values())
-            ticks = tuple((100 - 100 * value / most, metric.text(value)) for value in round_values(most, most=4))
+            ticks = tuple((100 - 100 * value / most, metric.tick(value)) for value in round_values(most, most=4))
             drawn.append(Sweeps(metric, x, y, tuple(panels[:MOST_PANELS]), max(len(panels) - MOST_PANELS, 0), ticks))
     return drawn
 

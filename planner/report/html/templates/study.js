@@ -16,7 +16,7 @@
         ? row.dataset.status === each.value
         : inputs.get(row)[names.indexOf(each.dataset.filter) - 1] === each.value)
         && (!front || "front" in row.dataset)
-        && (!text || row.cells[row.cells.length - 1].textContent.toLowerCase().includes(text));
+        && (!text || row.querySelector(".of-layout").textContent.toLowerCase().includes(text));
     };
     const filter = () => {
       const keep = wanted();

@@ -7,8 +7,8 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from cli.explain import answer_data, check_why_not, print_answer
 from cli.economics import CLUSTER_QUESTIONS, asked, economics_data, economy_of, print_economics
+from cli.explain import answer_data, check_why_not, print_answer
 from cli.failure import DONE, INTERRUPTED, LIMIT
 from cli.output import print_json, print_text
 from cli.progress import live_line
@@ -57,6 +57,7 @@ def plan(
         from cli.questions import ask as ask_about_cluster
 
         way: dict[str, Any] = {"upgrade_by": upgrade_by, "jobs": jobs, "as_json": as_json, "output": output}
+        way["report"] = report
         return ask_about_cluster(question, flags, economy or Economy(), **way)
     if questions is not None and question is not None:
         from cli.capacity import ask
@@ -86,7 +87,7 @@ def plan(
     if output is not None:
         write(document, output)
     if report is not None:
-        write_plan(report, document, {HEADINGS[name]: found for name, found in (changes or {}).items()})
+        write_plan(report, document, {HEADINGS[name]: found for name, found in (changes or {}).items()}, economy)
     if stats is not None:
         write_text(statistics(document, wall_time_s), stats)
     if as_json and (changes is not None or why_not is not None or economy is not None):

@@ -9,6 +9,7 @@ from pydantic import BaseModel
 
 from cli.failure import DONE, INFEASIBLE
 from cli.output import console, print_json, print_rendered
+from cli.report import write_question
 from cli.what_if import cores, study_bar
 from planner.document import check_writable, write_text
 from planner.document.files import rounded
@@ -32,6 +33,7 @@ def ask(
     jobs: int | None,
     as_json: bool,
     output: str | None,
+    report: str | None = None,
 ) -> int:
     """Prints the answer to a question and writes it, as JSON, to `output`; 1 where the answer is that nothing does.
 
@@ -46,11 +48,13 @@ def ask(
     data = {"question": question.replace("_", "-"), **_data(found, economy)}
     if output is not None:
         write_text(json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n", output)
+    if report is not None:
+        write_question(report, found, economy)
     if as_json:
         print_json(data)
     else:
-        report = texts.cheapest_report(found) if isinstance(found, Cheapest) else texts.upgrades_report(found)
-        print_rendered(report, console())
+        told = texts.cheapest_report(found) if isinstance(found, Cheapest) else texts.upgrades_report(found)
+        print_rendered(told, console())
     answered = found.answer if isinstance(found, Cheapest) else found.best
     return INFEASIBLE if answered is None else DONE
 

@@ -10,10 +10,13 @@ from planner.request import PlanRequest
 
 if TYPE_CHECKING:
     from planner.capacity import Capacity
+    from planner.economics import Economy
     from planner.remedies import Remedy
     from planner.study import Study
+    from planner.study.cheapest import Cheapest
+    from planner.study.upgrades import Upgrades
 
-__all__ = ["check_report", "write_capacity", "write_infeasible", "write_plan", "write_study"]
+__all__ = ["check_report", "write_capacity", "write_infeasible", "write_plan", "write_question", "write_study"]
 
 
 def check_report(file: str | None) -> None:
@@ -26,11 +29,16 @@ def check_report(file: str | None) -> None:
         check_writable(file)
 
 
-def write_plan(file: str, document: PlanDocument, changes: "Mapping[str, Sequence[Remedy]] | None" = None) -> None:
-    """Puts the page of a plan in a file; `changes` are priced ones by heading. Raises DocumentError."""
+def write_plan(
+    file: str,
+    document: PlanDocument,
+    changes: "Mapping[str, Sequence[Remedy]] | None" = None,
+    economy: "Economy | None" = None,
+) -> None:
+    """Puts the page of a plan in a file, with priced changes by heading and a run where asked. Raises DocumentError."""
     from planner.report.html.plan import plan_page
 
-    write_text(plan_page(document, changes), file)
+    write_text(plan_page(document, changes, economy=economy), file)
 
 
 def write_infeasible(file: str, requests: Sequence[PlanRequest], error: InfeasibleError) -> None:
@@ -52,3 +60,10 @@ def write_study(file: str, study: "Study") -> None:
     from planner.report.html.study import study_page
 
     write_text(study_page(study), file)
+
+
+def write_question(file: str, found: "Upgrades | Cheapest", economy: "Economy") -> None:
+    """Puts the page of the answer to a question about clusters in a file. Raises DocumentError."""
+    from planner.report.html.questions import question_page
+
+    write_text(question_page(found, economy), file)

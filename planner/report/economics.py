@@ -10,7 +10,7 @@ from rich.text import Text
 from planner.economics import Economics, Economy
 from planner.report.quantities import GIB, digits, duration, percent
 
-__all__ = ["assumed", "days", "dollars", "economics_report"]
+__all__ = ["assumed", "days", "dollars", "economics_report", "run_rows"]
 
 
 def days(value: float | None) -> str:
@@ -25,7 +25,9 @@ def dollars(value: float | None, unit: float = 1.0) -> str:
 
 def economics_report(found: Economics, economy: Economy) -> RenderableType:
     """What a run comes to, a row a figure, and what that rests on."""
-    return Group(Text("The run", style="bold"), Padding(_table(found), (0, 0, 0, 2)), Text(), *assumed(economy.sentences()))
+    return Group(
+        Text("The run", style="bold"), Padding(_table(found), (0, 0, 0, 2)), Text(), *assumed(economy.sentences())
+    )
 
 
 def assumed(sentences: Sequence[str]) -> Iterator[RenderableType]:
@@ -40,12 +42,13 @@ def _table(found: Economics) -> RenderableType:
     table = Table.grid(padding=(0, 2), pad_edge=False)
     table.add_column(style="dim", no_wrap=True)
     table.add_column()
-    for name, value in _rows(found):
+    for name, value in run_rows(found):
         table.add_row(name, value)
     return table
 
 
-def _rows(found: Economics) -> list[tuple[str, str]]:
+def run_rows(found: Economics) -> list[tuple[str, str]]:
+    """(name, text) of every figure of a run."""
     rows = [("tokens a day", f"{found.tokens_per_day / 1e9:,.2f}B, with {percent(found.goodput)} goodput")]
     if found.days is not None and found.gpu_hours is not None and found.energy_kwh is not None:
         late = {True: ", within the deadline", False: ", past the deadline", None: ""}[found.meets_deadline]

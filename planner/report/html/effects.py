@@ -41,7 +41,9 @@ def effects(study: Study) -> tuple[tuple[str, ...], list[InputEffects]]:
     logs = [abs(log(factor)) for rows in raw.values() for _, _, found in rows for factor, _, _ in found if factor > 0]
     largest = max(logs, default=0.0) or 1.0
     found = [
-        InputEffects(each.key, each.values[0], tuple(_row(value, pairs, of, largest) for value, pairs, of in raw[each.key]))
+        InputEffects(
+            each.key, each.values[0], tuple(_row(value, pairs, of, largest) for value, pairs, of in raw[each.key])
+        )
         for each in inputs
     ]
     return tuple(each.name for each in measures), found
@@ -77,7 +79,9 @@ def _row(value: str, pairs: int, found: list[tuple[float, float, float]], larges
         value=value,
         pairs=pairs,
         factors=tuple(f"x {_factor(mean)}" if mean else "" for mean, _, _ in found),
-        ranges=tuple(f"{_factor(low)} to {_factor(high)}" if _factor(low) != _factor(high) else "" for _, low, high in found),
+        ranges=tuple(
+            f"{_factor(low)} to {_factor(high)}" if _factor(low) != _factor(high) else "" for _, low, high in found
+        ),
         bars=tuple(_bar(mean, largest) for mean, _, _ in found),
     )
 

@@ -5,8 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 from planner.capacity import Capacity
 from planner.document import PlanDocument, dumps
+from planner.economics import Economy, economics
 from planner.recipe_parts import loss_of
 from planner.report import quantities
+from planner.report.economics import run_rows
 from planner.report.html.alternatives import alternatives, time_and_memory
 from planner.report.html.fields import Fields
 from planner.report.html.frontier import frontier
@@ -20,6 +22,7 @@ from planner.report.html.stages import memory_chart, stage_rows
 from planner.report.html.times import waterfall
 from planner.report.html.words import certificate, reasons
 from planner.report.quantities import duration, gib, percent
+from planner.summary import PlanSummary
 
 if TYPE_CHECKING:
     from planner.remedies import Remedy
@@ -33,8 +36,11 @@ def plan_page(
     document: PlanDocument,
     changes: Mapping[str, Sequence["Remedy"]] | None = None,
     capacity: Capacity | None = None,
+    economy: Economy | None = None,
 ) -> str:
-    """The page. `changes` are priced ones by their heading, `capacity` the answer that the plan belongs to, if asked.
+    """The page. `changes` are priced ones by their heading, `capacity` the answer that the plan belongs to.
+
+    With `economy`, the assumptions of a whole run, it tells what that comes to.
 
     Raises RequestError where jinja2 is not installed.
     """
@@ -46,6 +52,8 @@ def plan_page(
         document=document,
         told=_told(document, fields),
         capacity=frontier(capacity) if capacity is not None else None,
+        run=run_rows(economics(PlanSummary.of(document), economy)) if economy is not None else (),
+        run_assumptions=economy.sentences() if economy is not None else (),
         tiles=_tiles(document, fields),
         reasons=reasons(document, fields),
         certificate=certificate(document, fields),

@@ -96,4 +96,3 @@ def _span(values: list[float]) -> tuple[float, float]:
     low, high = min(values), max(values)
     room = ROOM * (high - low) or ALONE * abs(high) or 1.0
     return max(low - room, 0.0) if low >= 0 else low - room, high + room
-

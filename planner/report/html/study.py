@@ -93,13 +93,9 @@ def _known(scenario: ScenarioResult, field: str) -> bool:
     return getattr(getattr(scenario, part), name, None) is not None
 
 
-def _row(
-    study: Study, fields: Fields, scenario: ScenarioResult, columns: list[tuple[str, str, Any]]
-) -> ScenarioRow:
+def _row(study: Study, fields: Fields, scenario: ScenarioResult, columns: list[tuple[str, str, Any]]) -> ScenarioRow:
     where = f"scenarios[{scenario.number}]"
-    figures = tuple(
-        fields(f"{where}.{field}", form) if _known(scenario, field) else None for _, field, form in columns
-    )
+    figures = tuple(fields(f"{where}.{field}", form) if _known(scenario, field) else None for _, field, form in columns)
     return ScenarioRow(
         number=scenario.number,
         inputs=scenario.inputs_of(study),
@@ -122,7 +118,9 @@ def _tip(study: Study, scenario: ScenarioResult) -> str:
         return f"{inputs}\n{STATUS[scenario.status]}{': ' if reason else ''}{reason}"
     peak = f"{gib(plan.device_bytes)} of {gib(plan.capacity_bytes)} GiB"
     again = f"recompute {plan.recompute}"
-    return f"{inputs}\n{plan.layout}\n{plan.batch}; {again}\n{duration(plan.step_time_s)}, MFU {percent(plan.mfu)}, {peak}"
+    return (
+        f"{inputs}\n{plan.layout}\n{plan.batch}; {again}\n{duration(plan.step_time_s)}, MFU {percent(plan.mfu)}, {peak}"
+    )
 
 
 def _priced(study: Study) -> list[ScenarioResult]:

@@ -6,7 +6,7 @@ tests compute it. Nothing is told by colour alone: what is coloured is named bes
 
 from collections.abc import Mapping
 
-__all__ = ["DARK", "LIGHT", "declarations"]
+__all__ = ["DARK", "LIGHT", "UPPER", "declarations"]
 
 LIGHT: Mapping[str, str] = {
     "page": "#ffffff",
@@ -24,7 +24,7 @@ LIGHT: Mapping[str, str] = {
     "i": "#1f7f57",
     "w": "#a56a00",
     "e": "#717b87",
-    "c": "#d6336c",
+    "c": "#101418",
     "m": "#8571cf",
     "on": "#ffffff",
     # What fills a GPU.
@@ -37,9 +37,11 @@ LIGHT: Mapping[str, str] = {
     "work": "#2f6fc4",
     "exchange": "#d0580c",
     "wait": "#6a7480",
-    # From little to much, in a heat map.
-    "low": "#cfe3f7",
-    "high": "#0a3d7c",
+    # From little to much, in a heat map, and what is written on the lower and on the upper part of it.
+    "low": "#c2daf0",
+    "high": "#06264f",
+    "on-low": "#000000",
+    "on-high": "#ffffff",
 }
 DARK: Mapping[str, str] = {
     "page": "#171b21",
@@ -56,7 +58,7 @@ DARK: Mapping[str, str] = {
     "i": "#3fb884",
     "w": "#e5ac40",
     "e": "#8d98a5",
-    "c": "#ff6b9a",
+    "c": "#ffffff",
     "m": "#8d7bd6",
     "on": "#0e1216",
     "params": "#6aa6f5",
@@ -68,8 +70,13 @@ DARK: Mapping[str, str] = {
     "exchange": "#f0873f",
     "wait": "#8d98a5",
     "low": "#1d3650",
-    "high": "#9ccbff",
+    "high": "#82afe6",
+    "on-low": "#ffffff",
+    "on-high": "#000000",
 }
+
+UPPER = 55.0
+"""Percent of the way from little to much from which a heat map's cells take the writing of the upper part."""
 
 
 def declarations(colours: Mapping[str, str]) -> str:

@@ -10,6 +10,7 @@ from itertools import product
 from planner.report.axes import round_values
 from planner.report.html.fields import Fields, Number
 from planner.report.html.times import duration_tick
+from planner.report.palette import UPPER
 from planner.report.quantities import digits, duration, percent
 from planner.study import ScenarioResult, Study, SweptInput
 
@@ -41,6 +42,11 @@ class Cell:
     number: Number | None
     at: float
     status: str
+
+    @property
+    def is_upper(self) -> bool:
+        """Whether its colour is of the upper part of the scale."""
+        return self.at >= UPPER
 
 
 @dataclass(frozen=True)

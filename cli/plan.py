@@ -7,8 +7,8 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from cli.explain import answer_data, check_why_not, print_answer
 from cli.economics import CLUSTER_QUESTIONS, asked, economics_data, economy_of, print_economics
+from cli.explain import answer_data, check_why_not, print_answer
 from cli.failure import DONE, INTERRUPTED, LIMIT
 from cli.output import print_json, print_text
 from cli.progress import live_line
@@ -41,7 +41,8 @@ def plan(
 ) -> int:
     """Plans what the flags ask for and prints it, or answers one of the inverse questions; the exit code.
 
-    With `advise` also what each launcher could, and what single changes would bring; with `money` what the run comes to.
+    With `advise` also what each launcher could, and what single changes would bring; with `money` what the run comes
+    to.
 
     Raises PlannerError or SpecError. A search that was stopped early prints its best so far and warns on stderr.
     """

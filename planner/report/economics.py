@@ -25,7 +25,9 @@ def dollars(value: float | None, unit: float = 1.0) -> str:
 
 def economics_report(found: Economics, economy: Economy) -> RenderableType:
     """What a run comes to, a row a figure, and what that rests on."""
-    return Group(Text("The run", style="bold"), Padding(_table(found), (0, 0, 0, 2)), Text(), *assumed(economy.sentences()))
+    return Group(
+        Text("The run", style="bold"), Padding(_table(found), (0, 0, 0, 2)), Text(), *assumed(economy.sentences())
+    )
 
 
 def assumed(sentences: Sequence[str]) -> Iterator[RenderableType]:

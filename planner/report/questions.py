@@ -87,7 +87,9 @@ def cheapest_report(found: Cheapest) -> RenderableType:
     for each in found.tried:
         plan, money = each.plan, each.economics
         if plan is None or money is None or money.gpu_hours is None or money.energy_kwh is None:
-            table.add_row(each.gpu, f"{each.gpus:,}", *[""] * 6, Text(each.reasons[0] if each.reasons else "", style="dim"))
+            table.add_row(
+                each.gpu, f"{each.gpus:,}", *[""] * 6, Text(each.reasons[0] if each.reasons else "", style="dim")
+            )
             continue
         late = "" if each.meets else " late"
         figures = (f"{days(money.days)}{late}", dollars(money.cost_usd, 1e6), f"{money.gpu_hours:,.0f}")

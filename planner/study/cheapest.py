@@ -8,6 +8,7 @@ number above may use it better still: such numbers are tried, too.
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 from cost_models.flops import model_flops
@@ -73,7 +74,7 @@ def cheapest_cluster(
     *,
     jobs: int = 1,
     backend: Backend = "loky",
-    folder: Any = None,
+    folder: Path | None = None,
     progress: Callable[[StudyProgress], None] | None = None,
 ) -> Cheapest:
     """The answer for the keywords of `build_request` without hardware, of the GPUs that have a price.

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from cost_models.specs.errors import SpecError
@@ -93,7 +94,7 @@ def what_if(
     economy: Economy | None = None,
     jobs: int = 1,
     backend: Backend = "loky",
-    folder: Any = None,
+    folder: str | Path | None = None,
     progress: Callable[[StudyProgress], None] | None = None,
     unasked: int | None = MOST_UNASKED,
 ) -> WhatIf:
@@ -117,7 +118,7 @@ def what_if(
             f"more than {unasked:,}, or fewer values"
         )
         raise RequestError(message)
-    answers = Kept(folder)
+    answers = Kept(None if folder is None else Path(folder))
     asked = [_scenario(inputs, keywords) for inputs, keywords in scenarios(axes, flags)]
     by_digest = {each.digest: each.request for each in asked if each.request is not None}
     interrupted = conduct(by_digest, answers, jobs=jobs, backend=backend, progress=progress)

@@ -72,7 +72,8 @@ def cheapest_line(found: Cheapest) -> str:
             return "no cluster: nothing fits on any that was tried"
         return f"no cluster is in time: {fastest.gpus:,} x {fastest.gpu} take {days(_days(fastest))} days"
     cost, time = dollars(best.economics.cost_usd, 1e6), days(best.economics.days)
-    return f"{best.gpus:,} x {best.gpu} ({best.nodes:,} nodes): ${cost} M in {time} days"
+    nodes = f"{best.nodes:,} node{'s' * (best.nodes != 1)}"
+    return f"{best.gpus:,} x {best.gpu} ({nodes}): ${cost} M in {time} days"
 
 
 def _days(option: Option) -> float:

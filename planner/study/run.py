@@ -242,7 +242,8 @@ def _result(number: int, scenario: _Scenario, answers: Kept, economy: Economy) -
 def _common(flags: Mapping[str, Any]) -> dict[str, str]:
     """The flags that all scenarios share, as they were written; those left out have no value."""
     names = {keyword: key for key, keyword in KEYS.items()}
-    told = {names[keyword]: str(value) for keyword, value in flags.items() if keyword in names and value is not None}
+    given = {names[keyword]: value for keyword, value in flags.items() if keyword in names and value is not None}
+    told = {key: str(getattr(value, "name", value)) for key, value in given.items()}
     return told | {text.partition("=")[0]: text.partition("=")[2] for text in flags.get("overrides", ())}
 
 

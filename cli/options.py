@@ -109,9 +109,7 @@ SearchMore = Annotated[
         rich_help_panel=SEARCH,
     ),
 ]
-Gap = Annotated[
-    float, typer.Option(help="Stop when no plan can be faster by this fraction.", rich_help_panel=SEARCH)
-]
+Gap = Annotated[float, typer.Option(help="Stop when no plan can be faster by this fraction.", rich_help_panel=SEARCH)]
 TimeLimit = Annotated[
     float | None,
     typer.Option(help="Stop after this long, best so far.", metavar="SECONDS", rich_help_panel=SEARCH),

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -19,7 +19,7 @@ from planner.errors import DocumentError, RequestError
 from planner.report.study import study_report
 from planner.study.answers import default_folder
 from planner.study.files import dumps_study, needs_parquet, write_csv, write_parquet
-from planner.study.run import BACKENDS, MOST_UNASKED, Backend, Conducted, StudyProgress
+from planner.study.run import BACKENDS, MOST_UNASKED, StudyProgress, WhatIf
 from planner.study.run import what_if as conducted
 from planner.study.sweep import axes_of
 
@@ -54,7 +54,7 @@ def what_if(
             axes,
             economy=economy,
             jobs=jobs or cores(),
-            backend=cast("Backend", backend),
+            backend=backend,
             folder=folder,
             progress=progress,
             unasked=None if yes else MOST_UNASKED,
@@ -73,7 +73,7 @@ def what_if(
     return _code(found, folder)
 
 
-def _code(found: Conducted, folder: Path | None) -> int:
+def _code(found: WhatIf, folder: Path | None) -> int:
     """The exit code; an interrupt is told."""
     if found.interrupted:
         left = sum(each.status == "open" for each in found.study.scenarios)
@@ -104,7 +104,7 @@ def _check_files(files: Mapping[str, str | None]) -> None:
         check_writable(Path(folder) / "0.json")
 
 
-def _write(found: Conducted, files: Mapping[str, str | None]) -> None:
+def _write(found: WhatIf, files: Mapping[str, str | None]) -> None:
     if files["output"] is not None:
         write_text(dumps_study(found.study), files["output"])
     if files["csv"] is not None:

@@ -5,7 +5,6 @@ from dataclasses import replace
 from math import inf
 
 import numpy as np
-from numpy.typing import NDArray
 
 from planner import bounds, options, space
 from planner.alike import alike_options

@@ -112,7 +112,7 @@ class HardwareFlags:
     gpus: int | str | None
     mem: str | None
     gpu: str | None
-    cluster: str | None
+    cluster: str | ClusterSpec | None
     nodes: int | str | None
     gpus_per_node: int | str | None
 
@@ -127,18 +127,18 @@ class Hardware:
 
 
 def build_request(
-    model: str,
+    model: str | ModelSpec,
     gpus: int | str | None = None,
     mem: str | None = None,
     *,
     gpu: str | None = None,
-    cluster: str | None = None,
+    cluster: str | ClusterSpec | None = None,
     nodes: int | str | None = None,
     gpus_per_node: int | str | None = None,
-    seq_len: str | None = None,
+    seq_len: str | int | None = None,
     global_batch: int | str | None = None,
-    global_batch_tokens: str | None = None,
-    recipe: str | None = None,
+    global_batch_tokens: str | int | None = None,
+    recipe: str | FrameworkRecipe | None = None,
     target: str = "any",
     schedule: str | None = None,
     precision: str | None = None,
@@ -149,13 +149,13 @@ def build_request(
     top_k: int = DEFAULT_TOP_K,
     overrides: Sequence[str] = (),
 ) -> PlanRequest:
-    """The request that names and sizes stand for, with the defaults filled in and told in `assumptions`.
+    """The request that names (or specs) and sizes stand for, with the defaults filled in and told in `assumptions`.
 
     `overrides` are `spec.field=value` texts for any field of model, cluster, workload, recipe and profile.
     Raises RequestError or SpecError, which name the flag or field, the value and what is allowed.
     """
     changes = Overrides.parse(overrides)
-    loaded, model_notes = catalog.load_model_with_notes(model)
+    loaded, model_notes = (model, ()) if isinstance(model, ModelSpec) else catalog.load_model_with_notes(model)
     model_spec = changes.applied(loaded)
     hardware = _hardware(changes, HardwareFlags(gpus, mem, gpu, cluster, nodes, gpus_per_node))
     num_gpus = hardware.cluster.gpus
@@ -240,7 +240,7 @@ def _names(text: str, flag: str, known: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _recipe(
-    workload: WorkloadSpec, recipe: str, precision: str | None, optimizer: str | None
+    workload: WorkloadSpec, recipe: str | FrameworkRecipe, precision: str | None, optimizer: str | None
 ) -> tuple[WorkloadSpec, FrameworkRecipe]:
     """The workload under a precision and an optimizer, and the recipe with the states of that optimizer.
 
@@ -251,7 +251,8 @@ def _recipe(
             message = f"{flag} must be one of {', '.join(known)}, got {name!r}{did_you_mean(name, known)}"
             raise RequestError(message)
     workload = workload.replaced(precision=precision or workload.precision)
-    return with_optimizer(workload, catalog.load_recipe(recipe), optimizer or workload.optimizer)
+    spec = recipe if isinstance(recipe, FrameworkRecipe) else catalog.load_recipe(recipe)
+    return with_optimizer(workload, spec, optimizer or workload.optimizer)
 
 
 def _hardware(changes: Overrides, flags: HardwareFlags) -> Hardware:
@@ -271,9 +272,10 @@ def _hardware(changes: Overrides, flags: HardwareFlags) -> Hardware:
 def _preset(flags: HardwareFlags, notes: list[str]) -> ClusterSpec:
     """The named cluster, or the usual one of the named GPU, or of the GPU that the memory size stands for."""
     if flags.cluster is not None:
-        preset = catalog.load_cluster(flags.cluster, 1)
+        given = flags.cluster if isinstance(flags.cluster, ClusterSpec) else None
+        preset = given or catalog.load_cluster(str(flags.cluster), 1)
         if flags.gpu is not None and catalog.load_gpu(flags.gpu).name != preset.gpu.name:
-            of = f"--cluster {flags.cluster}, whose GPU is {preset.gpu.name}"
+            of = f"--cluster {given.name if given else flags.cluster}, whose GPU is {preset.gpu.name}"
             message = f"--gpu {flags.gpu} contradicts {of}; give one of them"
             raise RequestError(message)
         return preset
@@ -312,6 +314,8 @@ def _with_nodes_of(preset: ClusterSpec, gpus_per_node: int) -> ClusterSpec:
 
 def _gpu_count(flags: HardwareFlags, gpus_per_node: int) -> int:
     if flags.nodes is None:
+        if flags.gpus is None and isinstance(flags.cluster, ClusterSpec):
+            return flags.cluster.gpus
         if flags.gpus is None:
             message = "the number of GPUs is missing: give --gpus or --nodes"
             raise RequestError(message)
@@ -325,11 +329,11 @@ def _gpu_count(flags: HardwareFlags, gpus_per_node: int) -> int:
 
 
 def _workload(
-    model: ModelSpec, gpus: int, seq_len: str | None, batch: int | str | None, batch_tokens: str | None
+    model: ModelSpec, gpus: int, seq_len: str | int | None, batch: int | str | None, batch_tokens: str | int | None
 ) -> tuple[WorkloadSpec, list[str]]:
     """The step that the flags describe, and a sentence for each default and rounding."""
     default = default_workload(model, gpus)
-    length = default.seq_len if seq_len is None else parse_count(seq_len, "--seq-len")
+    length = default.seq_len if seq_len is None else parse_count(str(seq_len), "--seq-len")
     notes = [] if seq_len else [f"Without --seq-len a sequence has {length:,} tokens."]
     if length > model.max_seq_len:
         notes.append(f"{length:,} tokens are beyond the {model.max_seq_len:,} that {model.name} was made for.")
@@ -341,7 +345,7 @@ def _workload(
     if batch is not None:
         sequences = parse_positive_int(batch, "--global-batch", MAX_SEQUENCES)
         return WorkloadSpec(seq_len=length, global_batch=sequences), notes
-    tokens = default.tokens if batch_tokens is None else parse_count(batch_tokens, "--global-batch-tokens")
+    tokens = default.tokens if batch_tokens is None else parse_count(str(batch_tokens), "--global-batch-tokens")
     if batch_tokens is not None and tokens < length:
         message = f"--global-batch-tokens must be >= the sequence length {length}, got {batch_tokens}"
         raise RequestError(message)

@@ -1,13 +1,12 @@
 """Verbs that plan many jobs at once. It imports typer alone."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from cli.app import answer, app
 from cli.options import (
     OUTPUT,
-    SEARCH,
     Assume,
     Cluster,
     Days,
@@ -52,15 +51,13 @@ def what_if(
     ] = None,
     jobs: Annotated[
         int | None,
-        typer.Option(help="Scenarios planned at once; without it one a core.", metavar="N", min=1, rich_help_panel=STUDY),
+        typer.Option(help="Scenarios at once; without it one a core.", metavar="N", min=1, rich_help_panel=STUDY),
     ] = None,
     backend: Annotated[
         str,
-        typer.Option(help="loky: processes here; dask, ray: the cluster that is there.", metavar="NAME", rich_help_panel=STUDY),
+        typer.Option(help="loky: processes here; dask, ray: their cluster.", metavar="NAME", rich_help_panel=STUDY),
     ] = "loky",
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Plan more than 1,000 scenarios.", rich_help_panel=STUDY)
-    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Plan more than 1,000 scenarios.", rich_help_panel=STUDY)] = False,
     keep: Annotated[
         str | None,
         typer.Option(
@@ -127,5 +124,5 @@ def what_if(
     }
     money = {"tokens": tokens, "days": days, "price": price, "assume": assume or ()}
     files = {"output": output, "csv": csv, "parquet": parquet, "documents": documents, "report": report}
-    way = {"jobs": jobs, "backend": backend, "yes": yes, "keep": keep}
+    way: dict[str, Any] = {"jobs": jobs, "backend": backend, "yes": yes, "keep": keep}
     answer(lambda: what_if(sweep or [], flags, money=money, files=files, as_json=json, **way), json)

@@ -87,15 +87,14 @@ class Economy(Spec):
 
 
 SOURCES = {
-    "node_power_factor": "8.4 kW measured at the most on a node of eight H100 of 700 W (Latif et al. 2024; from memory)",
+    "node_power_factor": "8.4 kW measured at the most on a node of eight H100 (Latif et al. 2024; from memory)",
     "pue": "what the largest operators report for their fleets; the industry's average is above 1.5 (from memory)",
-    "failures_per_gpu_day": "419 unexpected interruptions in 54 days on 16,384 GPUs (The Llama 3 Herd of Models, 3.3.4)",
+    "failures_per_gpu_day": "419 unexpected interruptions in 54 days on 16,384 GPUs (Llama 3, 3.3.4)",
     "restart_s": "assumed; under 16.7 min, for Llama 3 trained over 90 % of 54 days with 466 interruptions",
-    "storage_bandwidth_bytes_per_s_per_node": "2 TB/s sustained for the 2,048 nodes of 16,384 GPUs (The Llama 3 Herd of "
-    "Models, 3.3.1)",
-    "storage_bandwidth_bytes_per_s": "2 TB/s sustained (The Llama 3 Herd of Models, 3.3.1)",
+    "storage_bandwidth_bytes_per_s_per_node": "2 TB/s for the 2,048 nodes of 16,384 GPUs (Llama 3, 3.3.1)",
+    "storage_bandwidth_bytes_per_s": "2 TB/s sustained (Llama 3, 3.3.1)",
     "checkpoint_stall": "training waits for all of it; less where checkpoints are written beside training",
-    "node_loss_share": "about 78 % of the unexpected interruptions were hardware (The Llama 3 Herd of Models, 3.3.4)",
+    "node_loss_share": "about 78 % of the unexpected interruptions were hardware (Llama 3, 3.3.4)",
     "repair_s": "assumed",
     "spare_confidence": "assumed",
     "pay_for_spares": "assumed",

@@ -8,8 +8,9 @@ from math import exp, expm1, sqrt
 
 __all__ = ["best_interval_s", "goodput", "spares"]
 
-# Beyond this exponent a run makes no progress, and floats end.
-MOST_EXPONENT = 700.0
+# A run that keeps less of its time than this never ends; beyond the exponent floats do.
+LEAST_GOODPUT = 1e-9
+MOST_EXPONENT = 300.0
 
 
 def best_interval_s(stall_s: float, mtbf_s: float) -> float:
@@ -28,12 +29,13 @@ def goodput(interval_s: float, stall_s: float, restart_s: float, mtbf_s: float) 
     """Share of the wall time that goes into steps which count, with a checkpoint after every `interval_s` of training.
 
     What is lost: checkpoints, the work since the last one, restarts, and restarts that fail again. Without failures
-    (an infinite `mtbf_s`) only the checkpoints.
+    (an infinite `mtbf_s`) only the checkpoints. At least `LEAST_GOODPUT`, which stands for never.
     """
     if mtbf_s == float("inf"):
         return interval_s / (interval_s + stall_s)
     restarts = exp(min(restart_s / mtbf_s, MOST_EXPONENT))
-    return interval_s / (mtbf_s * restarts * expm1(min((interval_s + stall_s) / mtbf_s, MOST_EXPONENT)))
+    lost = mtbf_s * restarts * expm1(min((interval_s + stall_s) / mtbf_s, MOST_EXPONENT))
+    return max(interval_s / lost, LEAST_GOODPUT)
 
 
 def spares(mean_down: float, confidence: float) -> int:

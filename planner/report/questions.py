@@ -72,7 +72,8 @@ def cheapest_line(found: Cheapest) -> str:
             return "no cluster: nothing fits on any that was tried"
         return f"no cluster is in time: {fastest.gpus:,} x {fastest.gpu} take {days(_days(fastest))} days"
     cost, time = dollars(best.economics.cost_usd, 1e6), days(best.economics.days)
-    return f"{best.gpus:,} x {best.gpu} ({best.nodes:,} nodes): ${cost} M in {time} days"
+    nodes = f"{best.nodes:,} node{'s' * (best.nodes != 1)}"
+    return f"{best.gpus:,} x {best.gpu} ({nodes}): ${cost} M in {time} days"
 
 
 def _days(option: Option) -> float:
@@ -87,7 +88,9 @@ def cheapest_report(found: Cheapest) -> RenderableType:
     for each in found.tried:
         plan, money = each.plan, each.economics
         if plan is None or money is None or money.gpu_hours is None or money.energy_kwh is None:
-            table.add_row(each.gpu, f"{each.gpus:,}", *[""] * 6, Text(each.reasons[0] if each.reasons else "", style="dim"))
+            table.add_row(
+                each.gpu, f"{each.gpus:,}", *[""] * 6, Text(each.reasons[0] if each.reasons else "", style="dim")
+            )
             continue
         late = "" if each.meets else " late"
         figures = (f"{days(money.days)}{late}", dollars(money.cost_usd, 1e6), f"{money.gpu_hours:,.0f}")

@@ -34,8 +34,10 @@ def _table(study: Study, width: int) -> Table:
     for each in study.swept:
         table.add_column(each.key, justify="right", no_wrap=True)
     of_run = any(each.economics is not None and each.economics.days is not None for each in study.scenarios)
-    cost = ("days", "k$" if study.cost_unit == "USD" else "k GPU-h") if of_run else (
-        ("$/Mtoken",) if study.cost_unit == "USD" else ("GPU-h/Mtoken",)
+    cost = (
+        ("days", "k$" if study.cost_unit == "USD" else "k GPU-h")
+        if of_run
+        else (("$/Mtoken",) if study.cost_unit == "USD" else ("GPU-h/Mtoken",))
     )
     for name in ("step", "tokens/s", "MFU", "GiB", "goodput", *cost):
         table.add_column(name, justify="right", no_wrap=True)

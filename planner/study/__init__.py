@@ -3,16 +3,16 @@
 from planner.study.answers import default_folder
 from planner.study.files import dumps_study, frame, loads_study
 from planner.study.result import ScenarioResult, Study, SweptInput
-from planner.study.run import Conducted, StudyProgress, what_if
+from planner.study.run import StudyProgress, WhatIf, what_if
 from planner.study.sweep import Axis, axes_of, axis
 
 __all__ = [
     "Axis",
-    "Conducted",
     "ScenarioResult",
     "Study",
     "StudyProgress",
     "SweptInput",
+    "WhatIf",
     "axes_of",
     "axis",
     "default_folder",

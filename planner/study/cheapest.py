@@ -1,4 +1,4 @@
-"""The cheapest cluster that trains so many tokens in so many days: for every priced GPU the fewest nodes, and near them.
+"""The cheapest cluster for so many tokens in so many days: of every priced GPU the fewest nodes, and what is near.
 
 More GPUs never take longer (they can stay idle), so the fewest nodes that meet the deadline are found by doubling and
 bisection; fewer than perfect use of the peak allows are not tried. Fewer GPUs use their time better, but a rounder
@@ -8,6 +8,7 @@ number above may use it better still: such numbers are tried, too.
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 from cost_models.flops import model_flops
@@ -73,7 +74,7 @@ def cheapest_cluster(
     *,
     jobs: int = 1,
     backend: Backend = "loky",
-    folder: Any = None,
+    folder: Path | None = None,
     progress: Callable[[StudyProgress], None] | None = None,
 ) -> Cheapest:
     """The answer for the keywords of `build_request` without hardware, of the GPUs that have a price.
@@ -133,19 +134,22 @@ def _priced(flags: Mapping[str, Any], economy: Economy) -> tuple[str, ...]:
     return gpus
 
 
-def _with_batch(flags: Mapping[str, Any], economy: Economy, gpus: Sequence[str]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The flags with one batch for all clusters, and a sentence about it."""
-    notes = ["Prices, failures, checkpoints and restarts are in the days and the dollars; networks are those the GPUs are "
-             "usually sold with."]
+def _with_batch(
+    flags: Mapping[str, Any], economy: Economy, gpus: Sequence[str]
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The flags with one batch for all clusters, and sentences about what the answer rests on."""
+    usual = (
+        "Failures, checkpoints and restarts are in the days and the dollars; networks are those that the GPUs are "
+        "usually sold with."
+    )
     if flags.get("global_batch") is not None or flags.get("global_batch_tokens") is not None:
-        return dict(flags), tuple(notes)
+        return dict(flags), (usual,)
     first = _request(dict(flags), gpus[0], 1)
     count = min(_at_mfu(first, economy, USUAL_MFU), MAX_GPUS)
-    tokens = default_workload(first.model, count).tokens
-    notes.append(
-        f"Without --global-batch all clusters make steps of {format_tokens(tokens)} tokens, the default of {count:,} GPUs."
-    )
-    return {**flags, "global_batch_tokens": str(max(tokens, first.workload.seq_len))}, tuple(notes)
+    tokens = max(default_workload(first.model, count).tokens, first.workload.seq_len)
+    size = f"{format_tokens(tokens)} tokens, the default of {count:,} GPUs"
+    batch = f"Without --global-batch all clusters make steps of {size}."
+    return {**flags, "global_batch_tokens": str(tokens)}, (usual, batch)
 
 
 def _at_mfu(request: PlanRequest, economy: Economy, mfu: float) -> int:

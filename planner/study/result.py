@@ -54,8 +54,12 @@ class Study(Record):
     schema_version: Literal[1] = 1
     tool_version: str = Field(description="version of the tool that wrote it")
     common: ByKey[str] = Field(description="flags that all scenarios share, as they were written")
-    swept: tuple[SweptInput, ...] = Field(description="inputs that the scenarios differ in; every value with every other")
-    cost_unit: Literal["USD", "GPU-hours"] = Field(description="what cost is counted in: dollars where prices are known")
+    swept: tuple[SweptInput, ...] = Field(
+        description="inputs that the scenarios differ in; every value with every other"
+    )
+    cost_unit: Literal["USD", "GPU-hours"] = Field(
+        description="what cost is counted in: dollars where prices are known"
+    )
     assumptions: tuple[str, ...] = Field(description="what days, money, energy and goodput rest on, one sentence each")
     notes: tuple[str, ...] = Field(default=(), description="what the results rest on beside that")
     scenarios: tuple[ScenarioResult, ...]

@@ -1,9 +1,10 @@
 """A study: scenarios planned beside each other, each once, each exactly as `plan` alone would."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.metadata import version
-from typing import Any, Literal, get_args
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from cost_models.specs.errors import SpecError
 from planner.document import PlanDocument, loads
@@ -15,7 +16,10 @@ from planner.study.answers import Answer, Kept, answered, digest_of
 from planner.study.result import ScenarioResult, Study, SweptInput, with_front
 from planner.study.sweep import KEYS, Axis, count, scenarios
 
-__all__ = ["BACKENDS", "MOST_UNASKED", "Backend", "Conducted", "StudyProgress", "conduct", "what_if"]
+if TYPE_CHECKING:
+    import pandas
+
+__all__ = ["BACKENDS", "MOST_UNASKED", "Backend", "StudyProgress", "WhatIf", "conduct", "what_if"]
 
 Backend = Literal["loky", "dask", "ray"]
 BACKENDS: tuple[Backend, ...] = get_args(Backend)
@@ -45,7 +49,7 @@ class _Scenario:
 
 
 @dataclass
-class Conducted:
+class WhatIf:
     """A study and the plan documents behind it. `interrupted`: stopped before all scenarios were finished."""
 
     study: Study
@@ -62,6 +66,12 @@ class Conducted:
         """The plan document of a scenario; None where there is no plan."""
         text = self.text(number)
         return loads(text, f"scenario {number}") if text else None
+
+    def frame(self) -> "pandas.DataFrame":
+        """One row a scenario: swept inputs, status, plan, economics; see `planner.study.files.frame`."""
+        from planner.study.files import frame
+
+        return frame(self.study)
 
     @property
     def best(self) -> ScenarioResult | None:
@@ -84,10 +94,10 @@ def what_if(
     economy: Economy | None = None,
     jobs: int = 1,
     backend: Backend = "loky",
-    folder: Any = None,
+    folder: str | Path | None = None,
     progress: Callable[[StudyProgress], None] | None = None,
     unasked: int | None = MOST_UNASKED,
-) -> Conducted:
+) -> WhatIf:
     """The study of every value of the axes with every other; `flags` are the keywords of `build_request` they share.
 
     Finished scenarios are kept in `folder` (None: in memory) and read from there another time. Equal scenarios are
@@ -98,19 +108,22 @@ def what_if(
     if not axes:
         message = "--sweep is missing: give one or several, such as --sweep gpus=64,128,256"
         raise RequestError(message)
+    if not flags.get("model") and not any(each.key == "model" for each in axes):
+        message = "the model is missing: give --model NAME, or --sweep model=A,B; `plan models` lists them"
+        raise RequestError(message)
     if unasked is not None and total > unasked:
         hours = total * TYPICAL_PLAN_S / 3600 / max(jobs, 1)
         message = (
-            f"--sweep makes {total:,} scenarios, about {max(hours, 0.1):,.1f} hours of planning; give --yes to run more "
-            f"than {unasked:,}, or fewer values"
+            f"--sweep makes {total:,} scenarios, about {max(hours, 0.1):,.1f} hours of planning; give --yes to run "
+            f"more than {unasked:,}, or fewer values"
         )
         raise RequestError(message)
-    answers = Kept(folder)
+    answers = Kept(None if folder is None else Path(folder))
     asked = [_scenario(inputs, keywords) for inputs, keywords in scenarios(axes, flags)]
     by_digest = {each.digest: each.request for each in asked if each.request is not None}
     interrupted = conduct(by_digest, answers, jobs=jobs, backend=backend, progress=progress)
     study = _study(flags, axes, asked, answers, economy or Economy())
-    return Conducted(study, answers, interrupted)
+    return WhatIf(study, answers, interrupted)
 
 
 def _scenario(inputs: dict[str, str], keywords: Mapping[str, Any]) -> _Scenario:
@@ -152,9 +165,7 @@ def _pressure(request: PlanRequest) -> float:
     return least_states_bytes(request) / request.capacity_bytes * request.cluster.gpus
 
 
-def _in_parallel(
-    tasks: Sequence[tuple[str, PlanRequest]], jobs: int, backend: Backend
-) -> Iterator[tuple[str, Answer]]:
+def _in_parallel(tasks: Sequence[tuple[str, PlanRequest]], jobs: int, backend: Backend) -> Iterator[tuple[str, Answer]]:
     """The answers as they come, by digest."""
     if backend == "loky" and (jobs == 1 or len(tasks) <= 1):
         yield from (_of(*task) for task in tasks)
@@ -231,14 +242,15 @@ def _result(number: int, scenario: _Scenario, answers: Kept, economy: Economy) -
 def _common(flags: Mapping[str, Any]) -> dict[str, str]:
     """The flags that all scenarios share, as they were written; those left out have no value."""
     names = {keyword: key for key, keyword in KEYS.items()}
-    told = {names[keyword]: str(value) for keyword, value in flags.items() if keyword in names and value is not None}
+    given = {names[keyword]: value for keyword, value in flags.items() if keyword in names and value is not None}
+    told = {key: str(getattr(value, "name", value)) for key, value in given.items()}
     return told | {text.partition("=")[0]: text.partition("=")[2] for text in flags.get("overrides", ())}
 
 
 def _notes(found: Sequence[ScenarioResult], economy: Economy) -> tuple[str, ...]:
     notes = [
-        "Every scenario is planned as by itself. The front is of seconds against cost of a token, losses to failures and "
-        "checkpoints counted, among scenarios of the same model and sequence length."
+        "Every scenario is planned as by itself. The front is of seconds against cost of a token, losses to failures "
+        "and checkpoints counted, among scenarios of the same model and sequence length."
     ]
     gpus = {each.plan.gpu for each in found if each.plan is not None}
     if not economy.price_usd_per_gpu_hour and len(gpus) > 1:

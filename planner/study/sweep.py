@@ -158,7 +158,7 @@ def _factor(text: str, shape: str) -> Decimal:
 
 def _number(key: str, value: str) -> float | int:
     try:
-        return NUMBERS[key](value)
+        return int(value) if NUMBERS[key] is int else float(value)
     except ValueError:
         message = f"--sweep {key} must have numbers, got {value!r}"
         raise RequestError(message) from None

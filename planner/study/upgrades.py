@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from cost_models.specs.cluster import ClusterSpec
+from cost_models.specs.cluster import ClusterSpec, NetworkTier
 from planner.changes import more_nodes
 from planner.economics import Economics, Economy, economics
 from planner.errors import Interrupted, RequestError
@@ -57,7 +57,8 @@ class Upgrades:
     def best(self) -> Upgrade | None:
         """The upgrade that helps most; None where none helps."""
         first = self.upgrades[0] if self.upgrades else None
-        return first if first is not None and first.plan is not None and (first.faster is None or first.faster > 0) else None
+        helps = first is not None and first.plan is not None and (first.faster is None or first.faster > 0)
+        return first if helps else None
 
 
 def upgraded(request: PlanRequest, factor: float) -> Iterator[tuple[Resource, str, float, PlanRequest]]:
@@ -82,11 +83,11 @@ def _nodes(request: PlanRequest, resource: Resource, more: int) -> Iterator[tupl
 
 
 def _faster_links(cluster: ClusterSpec, kinds: tuple[str, ...], factor: float) -> ClusterSpec:
-    tiers = tuple(
-        tier.replaced(link_bandwidth_bytes_per_s=tier.link_bandwidth_bytes_per_s * factor) if tier.kind in kinds else tier
-        for tier in cluster.tiers
-    )
-    return cluster.replaced(tiers=tiers)
+    def faster(tier: NetworkTier) -> NetworkTier:
+        bandwidth = tier.link_bandwidth_bytes_per_s * (factor if tier.kind in kinds else 1.0)
+        return tier.replaced(link_bandwidth_bytes_per_s=bandwidth)
+
+    return cluster.replaced(tiers=tuple(map(faster, cluster.tiers)))
 
 
 def best_upgrade(
@@ -98,7 +99,7 @@ def best_upgrade(
     backend: Backend = "loky",
     progress: Callable[[StudyProgress], None] | None = None,
 ) -> Upgrades:
-    """The upgrades of a job by `factor`, that which helps most first. Raises RequestError, and Interrupted on Ctrl-C."""
+    """The upgrades of a job by `factor`, that which helps most first. Raises RequestError, Interrupted on Ctrl-C."""
     if not 1.0 < factor <= 100.0:
         message = f"--upgrade-by must be more than 1 and at most 100, got {factor:g}"
         raise RequestError(message)

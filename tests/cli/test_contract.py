@@ -11,10 +11,11 @@ import typer.main
 from cli.main import app
 
 FLAGS = {
-    "": "--advise --cluster --gap --global-batch --global-batch-tokens --gpu --gpus --gpus-per-node "
-    "--install-completion --jobs --json --largest-model --max-global-batch --max-seq-len --mem --min-gpus --model "
-    "--nodes --optimizer --output --precision --recipe --schedule --search --seq-len --set "
-    "--show-completion --stats --target --time-limit --top-k --version --why-not -o",
+    "": "--advise --assume --best-upgrade --cheapest --cluster --days --gap --global-batch --global-batch-tokens --gpu "
+    "--gpus --gpus-per-node --install-completion --jobs --json --largest-model --max-global-batch --max-seq-len --mem "
+    "--min-gpus --model --nodes --one-more-node --optimizer --output --precision --price --recipe --report --schedule "
+    "--search --seq-len --set --show-completion --stats --target --time-limit --tokens --top-k --upgrade-by --version "
+    "--why-not -o",
     "check": "--cluster --global-batch --global-batch-tokens --gpu --gpus --gpus-per-node --json --mem --model --nodes "
     "--optimizer --output --precision --recipe --seq-len --set --target -o",
     "clusters": "--json",
@@ -28,9 +29,13 @@ FLAGS = {
     "rules": "--json --launcher",
     "run": "--data --json --learning-rate --local-ranks --log --report --seed --steps --timeout --weights",
     "schema": "--json",
-    "show": "--json",
+    "show": "--json --report",
     "simulate": "--compare --html --json --perturb --svg --trace",
     "verify": "--json --timeout",
+    "what-if": "--assume --backend --cluster --csv --days --documents --gap --global-batch --global-batch-tokens --gpu "
+    "--gpus --gpus-per-node --jobs --json --keep --mem --model --nodes --optimizer --output --parquet --precision "
+    "--price --recipe --report --schedule --search --seq-len --set --sweep --target --time-limit --tokens --top-k --yes "
+    "-o",
 }
 COMMAND = [sys.executable, "-m", "cli.main"]
 HEAVY = ("torch", "sympy", "pandas", "pulp", "highspy", "numpy", "networkx", "pydantic")

@@ -168,7 +168,7 @@ def test_scenarios_are_filtered(browser: Any, files: dict[str, Path]) -> None:
 
 
 def test_scenarios_are_sorted_and_saved(browser: Any, files: dict[str, Path], tmp_path: Path) -> None:
-    """By a figure and not by its text, both ways, those without one last; the file has what is shown, to nine digits."""
+    """By a figure and not by its text, both ways, those without one last; the file has what is shown."""
     with shown(browser, files["study"]) as page:
         heading = page.page.locator("#table th", has_text="Step").locator("button")
         heading.click()

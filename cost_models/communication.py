@@ -39,7 +39,7 @@ def members_by_tier(cluster: ClusterSpec, ranks: ArrayLike, stride: ArrayLike) -
 
 
 def outermost_tier(cluster: ClusterSpec, ranks: int, stride: int) -> str:
-    """The name of the outermost network tier that a group of that many ranks, so far apart, crosses; "" for one rank."""
+    """The name of the outermost network tier that a group of so many ranks, so far apart, crosses; "" for one rank."""
     inside, reached = 1.0, ""
     for tier, members in zip(cluster.tiers, members_by_tier(cluster, ranks, stride), strict=True):
         if float(members) > inside:

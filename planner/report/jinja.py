@@ -12,7 +12,7 @@ __all__ = ["environment", "require_jinja"]
 
 
 def require_jinja(flag: str) -> None:
-    """Nothing where jinja2 is installed. Raises RequestError otherwise, in the name of the flag that asks for a page."""
+    """Nothing where jinja2 is installed. Raises RequestError otherwise, which names the flag that asks for a page."""
     if find_spec("jinja2") is None:
         message = f"{flag} needs jinja2: pip install 'meshplan[report]'"
         raise RequestError(message)

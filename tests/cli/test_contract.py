@@ -34,8 +34,8 @@ FLAGS = {
     "verify": "--json --timeout",
     "what-if": "--assume --backend --cluster --csv --days --documents --gap --global-batch --global-batch-tokens --gpu "
     "--gpus --gpus-per-node --jobs --json --keep --mem --model --nodes --optimizer --output --parquet --precision "
-    "--price --recipe --report --schedule --search --seq-len --set --sweep --target --time-limit --tokens --top-k --yes "
-    "-o",
+    "--price --recipe --report --schedule --search --seq-len --set --sweep --target --time-limit --tokens --top-k "
+    "--yes -o",
 }
 COMMAND = [sys.executable, "-m", "cli.main"]
 HEAVY = ("torch", "sympy", "pandas", "pulp", "highspy", "numpy", "networkx", "pydantic")

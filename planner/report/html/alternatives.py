@@ -8,7 +8,7 @@ from planner.report.axes import round_between
 from planner.report.html.fields import Fields, Number
 from planner.report.html.scatter import Point, Scatter, scatter
 from planner.report.html.times import duration_tick
-from planner.report.quantities import GIB, duration, gib, percent, words
+from planner.report.quantities import GIB, duration, gib, words
 
 __all__ = ["AlternativeRow", "Alternatives", "alternatives", "time_and_memory"]
 

@@ -45,10 +45,8 @@ class Fields:
         """What the document has at a path such as `stages[0].layers`."""
         found = self._document
         for name, index in re.findall(r"([^.\[\]]+)|\[(\d+)\]", field):
-            if index:
-                found = found[int(index)]
-            else:
-                found = found[name] if isinstance(found, Mapping) else getattr(found, name)
+            key = int(index) if index else name
+            found = found[key] if index or isinstance(found, Mapping) else getattr(found, name)
         return found
 
     def __call__(self, field: str, shown: Callable[[float], str] = lambda value: f"{value:,}") -> Number:

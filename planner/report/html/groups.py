@@ -52,7 +52,7 @@ def sharings(document: PlanDocument, fields: Fields) -> list[Sharing]:
         moved = "Kept in the memory of the hosts, and copied to the GPUs when it is needed."
         found.append(Sharing("Offload", "; ".join(kept), moved))
     if layout.gpus_idle:
-        idle = f"Of {document.cluster.gpus:,} GPUs these have nothing to do: no plan of the search that uses more is faster."
+        idle = f"Of {document.cluster.gpus:,} GPUs; no plan of the search is faster by more than the gap."
         found.append(Sharing("Idle", f"{layout.gpus_idle:,} GPUs", idle))
     return found
 

@@ -15,7 +15,7 @@ PACKAGES = (("planner.report.html", "templates"), ("planner.timeline", ""))
 
 
 def rendered(template: str, **values: Any) -> str:
-    """The page. Its policy lets it run the one script that it has, and load nothing. Raises RequestError without jinja2."""
+    """The page. Its policy lets it run its own script and load nothing. Raises RequestError without jinja2."""
     from markupsafe import Markup
 
     templates = environment(FLAG, *PACKAGES)

@@ -49,8 +49,8 @@ def certificate(document: PlanDocument, fields: Fields) -> Markup:
             "No plan of the search takes less than {}: this one is at most {} slower than the best there can be. {}. {}"
         ).format(bound, gap, looked, scope)
     return Markup(
-        "A limit stopped the search: this is the best plan so far. One may be up to {} faster, none takes less than {}. "
-        "{}. {}"
+        "A limit stopped the search: this is the best plan so far. One may be up to {} faster, none takes less "
+        "than {}. {}. {}"
     ).format(gap, bound, looked, scope)
 
 

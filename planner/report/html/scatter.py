@@ -38,7 +38,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class Scatter:
-    """A drawing of points, what is on a front last. `lines` are the fronts as corners in percent: they fall in steps."""
+    """A drawing of points, what is on a front last. `lines` are the fronts as corners in percent: steps."""
 
     marks: tuple[Mark, ...]
     lines: tuple[tuple[tuple[float, float], ...], ...]

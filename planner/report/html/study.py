@@ -44,7 +44,7 @@ def study_page(study: Study) -> str:
     fields = Fields(study)
     columns = _columns(study)
     measures, changes = effects(study)
-    counts = Counter(each.status for each in study.scenarios)
+    counts: Counter[str] = Counter(each.status for each in study.scenarios)
     return rendered(
         "study.html",
         title=f"Study: {_subject(study)}",

@@ -4,7 +4,7 @@ Studies of more inputs have a panel for each combination of the others.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 from planner.report.axes import round_values
@@ -20,6 +20,8 @@ __all__ = ["Cell", "Curve", "Dot", "Metric", "Panel", "Sweeps", "metrics", "swee
 MOST_PANELS = 24
 # Of a curve's height, above the largest value.
 HEADROOM = 1.06
+# Of a curve's height, what a name takes.
+NAME_HEIGHT = 7.5
 
 
 @dataclass(frozen=True)
@@ -61,11 +63,15 @@ class Dot:
 
 @dataclass(frozen=True)
 class Curve:
-    """The scenarios of one value, in runs without gaps; `shade` is between 0 (first value) and 100 (last)."""
+    """The scenarios of one value, in runs without gaps; `shade` is between 0 (first value) and 100 (last).
+
+    Its name stands at its end, `name_top` percent from the top: there, or lower where another name is.
+    """
 
     name: str
     shade: float
     runs: tuple[tuple[Dot, ...], ...]
+    name_top: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -165,7 +171,18 @@ def _panel(
         rows.append((of_y, tuple(_cell(each, fields, metric, values, low, high) for each in line)))
         shade = 100 * index / max(len(series) - 1, 1)
         curves.append(Curve(of_y, shade, _runs(line, metric, values, HEADROOM * high)))
-    return Panel(name, tuple(curves), tuple(rows))
+    return Panel(name, _named(curves), tuple(rows))
+
+
+def _named(curves: list[Curve]) -> tuple[Curve, ...]:
+    """The curves with room for their names: names at one end stand below each other."""
+    lowest: dict[float, float] = {}
+    placed: dict[str, float] = {}
+    ends = [(curve.runs[-1][-1], curve.name) for curve in curves if curve.runs]
+    for end, name in sorted(ends, key=lambda each: each[0].top):
+        placed[name] = max(end.top, lowest.get(end.left, -NAME_HEIGHT) + NAME_HEIGHT)
+        lowest[end.left] = placed[name]
+    return tuple(replace(curve, name_top=placed.get(curve.name, 0.0)) for curve in curves)
 
 
 def _cell(

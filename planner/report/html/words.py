@@ -46,7 +46,7 @@ def certificate(document: PlanDocument, fields: Fields) -> Markup:
     )
     if document.certificate.status == "OPTIMAL":
         return Markup(
-            "No plan of the search takes less than {}: this one is at most {} slower than the best there can be. {}. {}"
+            "No plan of the search takes less than {}: none is faster than this one by more than {}. {}. {}"
         ).format(bound, gap, looked, scope)
     return Markup(
         "A limit stopped the search: this is the best plan so far. One may be up to {} faster, none takes less "
@@ -83,10 +83,10 @@ def _memory(document: PlanDocument, fields: Fields) -> Markup:
     causes = sorted(peak.breakdown.items(), key=lambda item: -item[1])[:TOLD]
     breakdown = "predicted.peak_memory_bytes.breakdown"
     of = [Markup("{} {} GiB").format(words(cause), fields(f"{breakdown}.{cause}", gib)) for cause, _ in causes]
-    where = f"a GPU of stage {fullest}" if len(stages) > 1 else "each GPU"
+    who = f"The fullest, a GPU of stage {fullest}," if len(stages) > 1 else "Each GPU"
     end, verdict = VERDICTS[document.predicted.verdict]
-    holds = Markup("The fullest, {}, holds {} of the {} GiB that are usable: ").format(
-        where,
+    holds = Markup("{} holds {} of the {} GiB that are usable: ").format(
+        who,
         fields("predicted.peak_memory_bytes.device", gib),
         fields("predicted.peak_memory_bytes.capacity", gib),
     )

@@ -72,6 +72,8 @@ def test_sweeps_have_a_panel_for_each_of_the_rest() -> None:
     assert {cell.scenario: cell.status for cell in shown if cell.number is None} == {3: "infeasible", 7: "invalid"}
     curve = speed.panels[1].curves[1]  # torchtitan, 8192: scenarios 3, 7, 11
     assert [[dot.scenario for dot in run] for run in curve.runs] == [[11]]
+    names = sorted(curve.name_top for curve in speed.panels[0].curves)
+    assert names[1] - names[0] >= 7.5
     most = max(shown, key=lambda cell: cell.at)
     assert (most.at, most.scenario) == (100.0, 8)
 

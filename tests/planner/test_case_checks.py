@@ -334,9 +334,9 @@ def _fits_when_applied(remedy: Remedy, job: dict[str, Any], text: str) -> None:
 
 
 def test_every_case_is_checked_or_said_to_be_left_out() -> None:
-    """No case of the file is forgotten, none is named that is not in it."""
+    """No case of the file is forgotten, none is named that is not in it; topology: tests/planner/study/test_cases.py."""
     tested = {case for case, *_ in (*INVALID, *MEMORY)}
-    assert tested | set(ELSEWHERE) == set(CASES)
+    assert tested | set(ELSEWHERE) == {name for name, case in CASES.items() if case["kind"] != "7-topology"}
     assert not tested & set(ELSEWHERE)
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from planner.check import Checked, checked
-from planner.configuration import of_text
 from planner.document import Verdict
+from planner.proposal import of_text
 from planner.remedies import Remedy
 from planner.request import PlanRequest, build_request
 from tests.planner.applied import again

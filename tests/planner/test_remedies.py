@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from planner.configuration import of_document, of_text
 from planner.feasibility import trial
-from planner.remedies import MOST, Remedy, of_configuration, of_infeasible, of_plan, relief
+from planner.proposal import of_document, of_text
+from planner.remedies import MOST, Remedy, of_infeasible, of_plan, of_proposal, relief
 from planner.request import build_request
 from planner.search import plan
 from tests.planner.applied import again, with_flags
@@ -61,7 +61,7 @@ def test_changes_of_a_configuration_keep_their_promise(name: str) -> None:
     before = of_text(text, build_request(**job))
     assert not before.illegal
     assert not before.figures.fits
-    remedies = of_configuration(before)
+    remedies = of_proposal(before)
     assert_ordered(remedies)
     for each in remedies:
         after = again(each, job, text)
@@ -122,4 +122,4 @@ def test_nothing_is_suggested_where_nothing_helps() -> None:
     job: dict[str, Any] = {"model": "llama3.1-405b", "gpus": 1, "gpu": "l4", "seq_len": "4k", "global_batch": 1}
     request = build_request(**job)
     assert of_infeasible(request) == ()
-    assert of_configuration(of_text("recompute=full", request)) == ()
+    assert of_proposal(of_text("recompute=full", request)) == ()

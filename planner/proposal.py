@@ -1,4 +1,7 @@
-"""One configuration that somebody has in mind: every degree and knob of it, whether or not it is legal or fits."""
+"""A configuration that somebody proposes: every degree and knob of it, whether or not it is legal or fits.
+
+What a plan has decided is `planner.document.Configuration`: that is always whole and legal.
+"""
 
 import json
 from collections.abc import Mapping
@@ -11,7 +14,7 @@ from pydantic import Field
 
 from cost_models.schedules import SLICED
 from cost_models.specs.base import Flag, NonNegativeFloat, NonNegativeInt, PositiveInt, Spec
-from planner import compose, launchers, rules
+from planner import compose, hosts, launchers, rules
 from planner.document import PlanDocument, Verdict, verdict_of
 from planner.errors import RequestError
 from planner.evaluate.errors import RunError
@@ -19,7 +22,6 @@ from planner.evaluate.split import read_sizes
 from planner.fixed import FixedStage, fixed_candidate, fixed_stages, layout_of, model_of, zero_mode
 from planner.forbidden import BrokenRule, violations
 from planner.incumbent import Candidate, Search
-from planner.offload import host_share_bytes
 from planner.options import FULL, MARGIN
 from planner.predict import CostModel
 from planner.request import PlanRequest
@@ -37,7 +39,7 @@ from planner.space import (
     units,
 )
 
-__all__ = ["Configuration", "Figures", "of_document", "of_text"]
+__all__ = ["Figures", "Proposal", "of_document", "of_text"]
 
 Degree = PositiveInt | None
 Share = Annotated[NonNegativeFloat, Field(le=1)]
@@ -80,7 +82,7 @@ class Setting(Spec):
 
 @dataclass(frozen=True)
 class Figures:
-    """What a configuration takes: seconds of a step, bytes of the fullest GPU, bytes of a node's host memory."""
+    """What a configuration takes: seconds of a step, bytes of the fullest GPU, host memory of the fullest node."""
 
     step_time_s: float
     device_bytes: float
@@ -95,7 +97,7 @@ class Figures:
 
 
 @dataclass(frozen=True)
-class Configuration:
+class Proposal:
     """A layout and what every stage holds and keeps, for a job. `layout` has the columns of LAYOUT_FIELDS.
 
     `notes` tell what was assumed. `held_layers` are the repeating groups of layers that the stages hold together.
@@ -169,15 +171,15 @@ class Configuration:
     @cached_property
     def figures(self) -> Figures:
         """Its step and its memory. It must be legal."""
-        chosen = self.candidate.pipeline.chosen(self.candidate.choice)
-        device, host = float(chosen["device_bytes"].max()), float(chosen["host_bytes"].max())
-        request = self.request
+        request, pipeline = self.request, self.candidate.pipeline
+        chosen = pipeline.chosen(self.candidate.choice)
+        device, on_host = float(chosen["device_bytes"].max()), chosen["host_bytes"]
         return Figures(
             step_time_s=self.candidate.objective_s,
             device_bytes=device,
-            host_bytes=host * min(request.cluster.gpus_per_node, self.world),
+            host_bytes=hosts.fullest_node_bytes(request, pipeline.layout, on_host),
             verdict=verdict_of(device * (1.0 - MARGIN), device * (1.0 + MARGIN), request.capacity_bytes),
-            host_fits=host <= host_share_bytes(request),
+            host_fits=hosts.fit(request, pipeline.layout, on_host),
         )
 
     @cached_property
@@ -227,14 +229,14 @@ class Configuration:
         }
 
 
-def of_document(document: PlanDocument, request: PlanRequest) -> Configuration:
+def of_document(document: PlanDocument, request: PlanRequest) -> Proposal:
     """The configuration of a plan document. Raises RequestError for chunks that are split unevenly."""
     stages = fixed_stages(model_of(document, request), document)
     layout = {**layout_of(document.parallelism), "cp_type": CONTEXT_TYPES.index(document.parallelism.cp_type)}
-    return Configuration(request, layout, tuple(stages), sum(stage.layers for stage in stages))
+    return Proposal(request, layout, tuple(stages), sum(stage.layers for stage in stages))
 
 
-def of_text(text: str, request: PlanRequest) -> Configuration:
+def of_text(text: str, request: PlanRequest) -> Proposal:
     """The configuration of a job that `tp=2,pp=4,micro_batch_size=1` stands for; `notes` tell what else was assumed.
 
     Raises RequestError or SpecError, which name the field, the value and what is allowed.
@@ -242,7 +244,7 @@ def of_text(text: str, request: PlanRequest) -> Configuration:
     return _of_setting(Setting.model_validate(pairs(text, "check")), request)
 
 
-def _of_setting(setting: Setting, request: PlanRequest) -> Configuration:
+def _of_setting(setting: Setting, request: PlanRequest) -> Proposal:
     layout, notes = _layout(setting, request)
     groups = _stage_groups(setting, request)
     recompute, frees = _recompute(setting, request)
@@ -257,7 +259,7 @@ def _of_setting(setting: Setting, request: PlanRequest) -> Configuration:
     stages = tuple(FixedStage(layers=count, **alike) for count in groups)
     if setting.zero_stage is None:
         notes.append(f"zero_stage is not given: {zero_stage}, as the {request.recipe.name} recipe has it.")
-    return Configuration(request, layout, stages, sum(groups), (*notes, *frees))
+    return Proposal(request, layout, stages, sum(groups), (*notes, *frees))
 
 
 def _layout(setting: Setting, request: PlanRequest) -> tuple[dict[str, int], list[str]]:

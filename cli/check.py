@@ -47,6 +47,9 @@ def _configuration(text: str, flags: dict[str, Any]) -> Proposal:
             )
             raise RequestError(message)
         return of_text(text, build_request(**flags))
+    if text != "-" and not os.path.exists(text):
+        message = f"there is no plan document {text!r}, and pairs are field=value such as tp=8,pp=2"
+        raise RequestError(message)
     given = [name for name, value in flags.items() if value and name != "target"]
     if given:
         names = ", ".join("--" + name.replace("overrides", "set").replace("_", "-") for name in given)

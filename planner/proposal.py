@@ -56,7 +56,7 @@ class Setting(Spec):
     pp: PositiveInt = 1
     vpp: PositiveInt = 1
     cp: PositiveInt = 1
-    cp_type: Literal["all_gather", "ring", "ulysses", "hierarchical"] = "all_gather"
+    cp_type: Literal["all_gather", "ring", "ulysses", "hierarchical"] | None = None
     cp_heads: Degree = None
     ep: PositiveInt = 1
     etp: PositiveInt = 1
@@ -152,9 +152,10 @@ class Proposal:
         return ",".join(f"{name}={_written(value)}" for name, value in kept.items())
 
     def _same(self, setting: Setting) -> bool:
-        if setting.pp != self.layout["pp"]:  # stages may be written, too
+        try:
+            read = _of_setting(setting, self.request)
+        except RequestError:  # what is left contradicts itself
             return False
-        read = _of_setting(setting, self.request)
         return (read.layout, read.stages) == (self.layout, self.stages)
 
     @cached_property
@@ -249,6 +250,15 @@ def _of_setting(setting: Setting, request: PlanRequest) -> Proposal:
     groups = _stage_groups(setting, request)
     recompute, frees = _recompute(setting, request)
     zero_stage = request.recipe.zero_stage if setting.zero_stage is None else setting.zero_stage
+    if zero_stage < 3 and not setting.reshard_after_forward:
+        message = f"check.reshard_after_forward can be false under zero_stage 3 alone, got zero_stage {zero_stage}"
+        raise RequestError(message)
+    if setting.recompute == "none" and setting.recompute_layers_per_chunk is not None:
+        message = (
+            "check.recompute_layers_per_chunk needs what is recomputed there (recompute=full), "
+            f"got {setting.recompute_layers_per_chunk} with recompute none"
+        )
+        raise RequestError(message)
     widest = -(-max(groups) // setting.vpp)
     alike: dict[str, Any] = {
         "zero": zero_mode(zero_stage, setting.reshard_after_forward),
@@ -271,15 +281,14 @@ def _layout(setting: Setting, request: PlanRequest) -> tuple[dict[str, int], lis
     count = setting.num_microbatches or max(request.workload.global_batch // (dp * setting.micro_batch_size), 1)
     shard = setting.dp_shard or dp // (setting.dp_replicate or 1) or 1
     schedule = setting.schedule or ("interleaved" if setting.vpp > 1 else "1f1b")
-    kind = CONTEXT_TYPES.index(setting.cp_type)
-    switched = {"ulysses": setting.cp, "hierarchical": 2}.get(setting.cp_type, 1)
+    cp_type, cp_heads = _context(setting)
     usual = setting.tp > 1 and sequence_parallel(request)
     layout = {name: getattr(setting, name) for name in ("tp", "pp", "vpp", "cp", "ep", "etp", "micro_batch_size")}
     layout |= {
         "sequence_parallel": int(usual if setting.sequence_parallel is None else setting.sequence_parallel),
-        "cp_heads": setting.cp_heads or switched,
-        "cp_ring": int(setting.cp_type in ("ring", "hierarchical")),
-        "cp_type": kind,
+        "cp_heads": cp_heads,
+        "cp_ring": int(cp_type in ("ring", "hierarchical")),
+        "cp_type": CONTEXT_TYPES.index(cp_type),
         "dp": dp,
         "dp_shard": shard,
         "dp_replicate": setting.dp_replicate or max(dp // shard, 1),
@@ -290,6 +299,21 @@ def _layout(setting: Setting, request: PlanRequest) -> tuple[dict[str, int], lis
         "group_size": setting.group_size,
     }
     return layout, notes
+
+
+def _context(setting: Setting) -> tuple[str, int]:
+    """How the context is split, and how many neighbours trade sequence for heads: each as the other has it."""
+    cp, heads = setting.cp, setting.cp_heads
+    kind = setting.cp_type or ("all_gather" if heads in (None, 1) else "ulysses" if heads == cp else "hierarchical")
+    usual = {"ulysses": cp, "hierarchical": 2}.get(kind, 1)
+    heads = usual if heads is None else heads
+    if kind == "hierarchical" and not 1 < heads < cp:
+        message = f"check.cp_heads must be above 1 and below cp ({cp}) for cp_type hierarchical, got {heads}"
+        raise RequestError(message)
+    if kind != "hierarchical" and heads != usual:
+        message = f"check.cp_heads must be {usual} for cp_type {kind} with cp {cp}, got {heads}"
+        raise RequestError(message)
+    return kind, heads
 
 
 def _stage_groups(setting: Setting, request: PlanRequest) -> list[int]:

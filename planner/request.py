@@ -271,6 +271,14 @@ def _hardware(changes: Overrides, flags: HardwareFlags) -> Hardware:
 def _preset(flags: HardwareFlags, notes: list[str]) -> ClusterSpec:
     """The named cluster, or the usual one of the named GPU, or of the GPU that the memory size stands for."""
     if flags.cluster is not None:
+        mixed = catalog.load_mixed_cluster(flags.cluster)
+        if mixed is not None:
+            kinds = ", ".join(dict.fromkeys(group.cluster or group.gpu or "" for group in mixed.groups))
+            message = (
+                f"--cluster {flags.cluster} has groups of several kinds of nodes, of which only a plan can be asked: "
+                f"name one kind here ({kinds}) and --gpus"
+            )
+            raise RequestError(message)
         preset = catalog.load_cluster(flags.cluster, 1)
         if flags.gpu is not None and catalog.load_gpu(flags.gpu).name != preset.gpu.name:
             of = f"--cluster {flags.cluster}, whose GPU is {preset.gpu.name}"

@@ -55,6 +55,19 @@ def _same(first: Proposal, second: Proposal) -> bool:
     return (first.layout, first.stages) == (second.layout, second.stages)
 
 
+@pytest.mark.parametrize(
+    ("short", "whole"),
+    [
+        ("cp=4,cp_heads=4", "cp=4,cp_type=ulysses"),
+        ("cp=4,cp_heads=2", "cp=4,cp_type=hierarchical,cp_heads=2"),
+        ("cp=4", "cp=4,cp_type=all_gather,cp_heads=1"),
+    ],
+)
+def test_the_kind_of_context_parallelism_follows_from_its_heads(short: str, whole: str) -> None:
+    """Neighbours that trade sequence for heads: none, all of them, some."""
+    assert _same(of_text(short, job()), of_text(whole, job()))
+
+
 def test_a_plan_is_the_configuration_that_it_was() -> None:
     """Its step and its memory are the plan's; its document is of it alone."""
     request = build_request("llama3-8b", 8, "80GB", seq_len="4k", global_batch=64)
@@ -102,6 +115,11 @@ def test_recompute_that_frees_nothing_is_said() -> None:
         ("recompute=activation+mlp", "check.recompute must be none or one of"),
         ("pp=4,stage_layers=20+20", r"stage_layers must have pp = 4 numbers, got 20\+20"),
         ("pp=2,stage_layers=a+b", r"stage_layers must be whole numbers joined by \+ .*got a\+b"),
+        ("cp=4,cp_type=ulysses,cp_heads=2", "cp_heads must be 4 for cp_type ulysses with cp 4, got 2"),
+        ("cp=4,cp_type=all_gather,cp_heads=4", "cp_heads must be 1 for cp_type all_gather"),
+        ("cp=2,cp_type=hierarchical", r"cp_heads must be above 1 and below cp \(2\) for cp_type hierarchical, got 2"),
+        ("tp=4,zero_stage=1,reshard_after_forward=false", "false under zero_stage 3 alone, got zero_stage 1"),
+        ("tp=4,recompute_layers_per_chunk=3", r"needs what is recomputed there \(recompute=full\), got 3"),
         ("offload_optimizer=2", "check.offload_optimizer must be <= 1, got 2"),
     ],
 )

@@ -22,7 +22,7 @@ from planner.evaluate.split import read_sizes
 from planner.fixed import FixedStage, fixed_candidate, fixed_stages, layout_of, model_of, zero_mode
 from planner.forbidden import BrokenRule, violations
 from planner.incumbent import Candidate, Search
-from planner.options import FULL, MARGIN
+from planner.options import MARGIN
 from planner.predict import CostModel
 from planner.request import PlanRequest
 from planner.restriction import pairs
@@ -215,7 +215,7 @@ class Proposal:
         stage, pattern = self.stages[0], self.request.model.layer_pattern
         modules = self.model.recompute_modules.intersection(RECOMPUTE_SETS[stage.recompute])
         layers = stage.layers * len(pattern.period)
-        every = stage.recompute != FULL or stage.recompute_per_chunk * self.layout["vpp"] >= stage.layers
+        every = stage.recompute_per_chunk * self.layout["vpp"] >= stage.layers
         recomputed = layers if every else stage.recompute_per_chunk * self.layout["vpp"] * len(pattern.period)
         return {
             **known_values(self.request),

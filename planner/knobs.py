@@ -15,6 +15,8 @@ __all__ = ["Alteration", "alterations"]
 
 # Quarters of the optimizer states and of the activations leave; all weights, or gradients, with the optimizer.
 QUARTERS = (0.25, 0.5, 0.75, 1.0)
+# So many times the nodes are tried at most.
+MOST_NODES = 4
 DEGREES: dict[str, Kind] = {"tp": "TP", "pp": "PP", "cp": "CP"}
 
 
@@ -51,12 +53,12 @@ def alterations(proposal: Proposal) -> Iterator[Alteration]:
 
 
 def _enough_nodes(proposal: Proposal) -> Iterator[Alteration]:
-    """The fewest nodes more whose data-parallel ranks divide the batch; one and twice as many are tried anyway."""
+    """The fewest nodes more on which it fits; one and twice as many are tried anyway."""
     request = proposal.request
-    for nodes in range(2, request.cluster.nodes):
+    for nodes in range(2, MOST_NODES * request.cluster.nodes):
         for change in more_nodes(request, nodes):
             changed = _on(proposal, change.request)
-            if changed is not None and not changed.illegal:
+            if changed is not None and not changed.illegal and changed.figures.fits:
                 yield Alteration(change, changed)
                 return
 

@@ -422,7 +422,7 @@ def test_memory_that_barely_lacks_is_found_with_expandable_segments() -> None:
 def test_what_ran_is_not_refused_and_what_cannot_is() -> None:
     """7B on 4 A800 with TP 2 and micro-batches of 4 ran; 70B on two H100 does not fit without offload.
 
-    With all states on the host it would where the two have a node to themselves; where they have a quarter, nothing does.
+    With all states on the host it would where the two have a node to themselves; with a quarter of it nothing helps.
     """
     _, ran = check_of({"model": "llama2-7b", "gpus": 4, "gpu": "a800", "seq_len": "4k"}, "tp=2,micro_batch_size=4")
     assert ran.figures is not None

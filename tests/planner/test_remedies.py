@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from planner.changes import hardware_changes
 from planner.feasibility import trial
 from planner.proposal import of_document, of_text
 from planner.remedies import MOST, Remedy, of_infeasible, of_plan, of_proposal, relief
@@ -115,6 +116,18 @@ def test_changes_of_a_plan_make_it_faster_or_cheaper_or_leave_memory_free() -> N
         after = again(each, job, of_document(document, request).text)
         assert after.figures.device_bytes == pytest.approx(each.device_bytes, rel=0.01)
         assert after.figures.step_time_s == pytest.approx(each.step_time_s, rel=0.01)
+
+
+def test_gpus_that_are_suggested_have_the_precision() -> None:
+    """For fp8 on L4 no A100 is named: it has more memory, and no such products."""
+    job: dict[str, Any] = {"model": "llama3-8b", "gpus": 8, "gpu": "l4", "seq_len": "4k", "global_batch": 64}
+    assert {"a100-40-pcie", "l40s"} <= _cards(job)
+    assert _cards(job) - _cards(job | {"precision": "fp8"}) == {"a100-40-pcie"}
+
+
+def _cards(job: dict[str, Any]) -> set[str]:
+    changes = hardware_changes(build_request(**job), host=False)
+    return {each.flags["--gpu"] for each in changes if each.kind == "GPU"}
 
 
 def test_nothing_is_suggested_where_nothing_helps() -> None:

@@ -79,15 +79,15 @@ def planning(
     ] = None,
     top_k: Annotated[int, typer.Option(help="Plans to tell.", metavar="N", rich_help_panel=SEARCH)] = 5,
     jobs: Annotated[
-        int | None,
+        int,
         typer.Option(
-            help="Processes of a large search; without it one a core, at most 4.",
+            help="Processes of a large search; the plan does not depend on it.",
             metavar="N",
             rich_help_panel=SEARCH,
             min=1,
             max=256,
         ),
-    ] = None,
+    ] = 1,
     set_: Set = None,
     why_not: WhyNot = None,
     advise: Annotated[

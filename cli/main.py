@@ -6,6 +6,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from cli.app import answer, app
+from cli.completion import searched
 from cli.options import (
     OUTPUT,
     QUESTIONS,
@@ -65,6 +66,7 @@ def planning(
         str | None,
         typer.Option(
             help="Search these, too: precision, optimizer, loss (of the recipe), offload, groups, meshes.",
+            autocompletion=searched,
             metavar="NAMES",
             rich_help_panel=SEARCH,
         ),

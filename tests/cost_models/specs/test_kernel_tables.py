@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from cost_models.specs.catalog import data_folder, load_profile
+from cost_models.specs.catalog import load_profile
+from cost_models.specs.data import data_folder
 from cost_models.specs.errors import SpecError
 from cost_models.specs.kernel_tables import GroupTable, KernelTables, ShareLattice
 

@@ -18,7 +18,6 @@ from planner.document import (
     Alternative,
     Certificate,
     Chunk,
-    Digests,
     MemoryByCause,
     Offload,
     Parallelism,
@@ -32,6 +31,7 @@ from planner.document import (
     verdict_of,
     zero_summary,
 )
+from planner.given_profile import digests
 from planner.incumbent import Candidate, Search
 from planner.launchers import answers
 from planner.measured import measured_share
@@ -65,7 +65,7 @@ def document(search: Search) -> PlanDocument:
     plan = PlanDocument(
         schema_version=SCHEMA_VERSION,
         tool_version=version("meshplan"),
-        digests=Digests(profile=catalog.digest(request.profile), catalog=catalog.digest(*_catalog_specs(search))),
+        digests=digests(request.profile, catalog.digest(*_catalog_specs(search))),
         model=request.model,
         cluster=request.cluster,
         workload=request.workload,

@@ -139,11 +139,15 @@ def _profile_name(gpu: str) -> str:
     return gpu if known else load_gpu(gpu).name
 
 
-def load_cluster(name: str, gpus: int) -> ClusterSpec:
-    """Return a cluster of `gpus` GPUs by preset name, alias or TOML file. Raises UnknownNameError or SpecError."""
+def load_cluster(name: str, gpus: int, *, known: GpuSpec | None = None) -> ClusterSpec:
+    """Return a cluster of `gpus` GPUs by preset name, alias or TOML file. Raises UnknownNameError or SpecError.
+
+    A file may name the GPU that is `known`, which no catalog needs to have.
+    """
     fields = _fields("clusters", name)
     if isinstance(fields.get("gpu"), str):
-        fields["gpu"] = load_gpu(fields["gpu"])
+        is_known = known is not None and key(fields["gpu"]) == key(known.name)
+        fields["gpu"] = known if is_known else load_gpu(fields["gpu"])
     return ClusterSpec.model_validate({**fields, "gpus": gpus})
 
 

@@ -13,14 +13,14 @@ from cli.main import app
 FLAGS = {
     "": "--advise --cluster --gap --global-batch --global-batch-tokens --gpu --gpus --gpus-per-node "
     "--install-completion --jobs --json --largest-model --max-global-batch --max-seq-len --mem --min-gpus --model "
-    "--nodes --optimizer --output --precision --recipe --schedule --search --seq-len --set "
+    "--nodes --optimizer --output --precision --profile --recipe --schedule --search --seq-len --set "
     "--show-completion --stats --target --time-limit --top-k --version --why-not -o",
     "check": "--cluster --global-batch --global-batch-tokens --gpu --gpus --gpus-per-node --json --mem --model --nodes "
-    "--optimizer --output --precision --recipe --seq-len --set --target -o",
+    "--optimizer --output --precision --profile --recipe --seq-len --set --target -o",
     "clusters": "--json",
-    "evaluate": "--json --out",
-    "explain": "--json --stage --why-not",
-    "export": "--json --nearest --output --to -o",
+    "evaluate": "--json --out --profile",
+    "explain": "--json --profile --stage --why-not",
+    "export": "--json --nearest --output --profile --to -o",
     "gpus": "--json",
     "models": "--json",
     "port": "--json --output --to -o",
@@ -30,7 +30,7 @@ FLAGS = {
     "run": "--data --json --learning-rate --local-ranks --log --report --seed --steps --timeout --weights",
     "schema": "--json",
     "show": "--json",
-    "simulate": "--compare --html --json --perturb --svg --trace",
+    "simulate": "--compare --html --json --perturb --profile --svg --trace",
     "verify": "--json --timeout",
 }
 COMMAND = [sys.executable, "-m", "cli.main"]

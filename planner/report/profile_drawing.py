@@ -25,7 +25,7 @@ STYLE = """
 .curve{fill:none;stroke-width:1.8}
 """
 PANEL_WIDTH, PANEL_HEIGHT, LEGEND_WIDTH = 560, 260, 250
-LEFT, TOP, BOTTOM, TITLE = 78, 34, 40, 44
+LEFT, TOP, BOTTOM, TITLE = 96, 34, 40, 44
 MOST_CURVES = len(COLOURS)
 
 
@@ -96,10 +96,10 @@ def _panel(title: str, along: str, unit: str, curves: Sequence[Curve]) -> str:
     rates = [reached for curve in curves for reached in curve.rates]
     across, up = _Axis.over(sizes, LEFT, PANEL_WIDTH - 10), _Axis.over(rates, PANEL_HEIGHT - BOTTOM, TOP)
     lines = [f'<text class="panel" x="{LEFT}" y="20">{escape(f"{title}, {unit} over {along}")}</text>']
-    for value, place in up.ticks():
+    for value, place in up.decades():
         lines.append(f'<line class="grid" x1="{LEFT}" x2="{PANEL_WIDTH - 10}" y1="{place:.1f}" y2="{place:.1f}"/>')
         lines.append(f'<text class="end" x="{LEFT - 6}" y="{place + 4:.1f}">{escape(rate(value, unit))}</text>')
-    for value, place in across.ticks():
+    for value, place in across.powers_of_two():
         bottom = PANEL_HEIGHT - BOTTOM
         lines.append(f'<line class="grid" x1="{place:.1f}" x2="{place:.1f}" y1="{TOP}" y2="{bottom}"/>')
         text = sizes_text({along: value}) if along == "bytes" else f"{value:,.6g}"
@@ -137,8 +137,18 @@ class _Axis:
         share = math.log(value / self.low) / math.log(self.high / self.low)
         return self.start + share * (self.end - self.start)
 
-    def ticks(self, most: int = 6) -> list[tuple[float, float]]:
+    def powers_of_two(self, most: int = 6) -> list[tuple[float, float]]:
         """(value, place) of powers of two, as many as there is room for."""
         first, last = math.ceil(math.log2(self.low)), math.floor(math.log2(self.high))
         step = max(1, math.ceil((last - first + 1) / most))
         return [(2.0**power, self.place(2.0**power)) for power in range(first, last + 1, step)]
+
+    def decades(self, most: int = 6) -> list[tuple[float, float]]:
+        """(value, place) of 1, 2 and 5 of every decade, or of 1 alone, as many as there is room for."""
+        decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
+        for factors in ((1, 2, 5), (1,)):
+            values = [factor * 10.0**decade for decade in decades for factor in factors]
+            inside = [value for value in values if self.low <= value <= self.high]
+            if len(inside) <= most:
+                break
+        return [(value, self.place(value)) for value in inside]

@@ -75,4 +75,4 @@ def _start(job: Job, options: Options) -> tuple[Constants, Source]:
         return Constants(), Drawn(job.model, options.seed)
     from runtime.weights import Checkpoint
 
-    return constants_in(options.weights), Checkpoint(options.weights, job.model)
+    return constants_in(options.weights, job.model), Checkpoint(options.weights, job)

@@ -66,11 +66,12 @@ def _start(
     local_ranks: int | None, work: Callable[..., None], tell: Callable[[dict[str, Any]], None], timeout_s: float
 ) -> None:
     """Runs the work on its ranks. Raises RequestError when nothing says which they are."""
-    from runtime.world import fork, from_environment, started_by_torchrun
+    from runtime.environment import says_a_rank
+    from runtime.world import fork, from_environment
 
     if local_ranks is not None:
         fork(local_ranks, work, tell, timeout_s)
-    elif started_by_torchrun():
+    elif says_a_rank():
         from_environment(work, tell, timeout_s)
     else:
         message = "plan run must be started by torchrun, or with --local-ranks N to start N ranks here"

@@ -2,7 +2,7 @@
 
 level 0      every rank keeps everything; gradients are summed once a step
 level 1      optimizer states and master weights are sharded; gradients pile up whole and are reduced once a step
-level 2      gradients are reduced and sharded after every micro-batch
+level 2      gradients are reduced and sharded after every micro-batch, or once a step where the recipe says so
 level 3      as 2; with reshard_after_forward weights are gathered layer by layer for each forward and each backward
 
 Below resharding the gathered weights stay for the step: gathered before the first forward, freed after the last
@@ -80,10 +80,12 @@ class ShardedChunk(nn.Module):
         return [module for module in self.chunk.modules() if isinstance(module, FSDPModule)]
 
 
-def shard(chunk: Chunk, stage: StageJob, groups: Groups, precision: Precision) -> ShardedChunk:
+def shard(
+    chunk: Chunk, stage: StageJob, groups: Groups, precision: Precision, *, reduces_each_micro_batch: bool
+) -> ShardedChunk:
     """The chunk with its states sharded as the stage says; embedding, head and each layer are gathered on their own."""
     policy = Policy(
-        reduces_each_micro_batch=stage.zero_stage >= 2,
+        reduces_each_micro_batch=stage.zero_stage >= 2 and reduces_each_micro_batch,
         reshards=stage.zero_stage == 3 and stage.reshard_after_forward,
     )
     mixed = MixedPrecisionPolicy(

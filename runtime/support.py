@@ -88,6 +88,10 @@ def _recipe_faults(job: Job) -> Iterator[str]:
     recipe = job.recipe
     if job.workload.precision != "bf16":
         yield f"workload.precision must be bf16 to run here, got {job.workload.precision}"
+    if job.workload.optimizer != "adamw":
+        yield f"workload.optimizer must be adamw to run here, got {job.workload.optimizer}"
+    if recipe.master_bytes and recipe.weight_bytes != 2:
+        yield f"recipe.weight_bytes must be 2 with master weights to run here: bf16, got {recipe.weight_bytes:g}"
     stored = recipe.master_bytes or recipe.weight_bytes
     if stored not in (2, 4):
         field = "master_bytes" if recipe.master_bytes else "weight_bytes"

@@ -5,6 +5,8 @@ from collections.abc import Iterable
 import torch
 import torch.distributed as dist
 
+from runtime.runs import in_runs
+
 __all__ = ["in_words", "ranks_without"]
 
 
@@ -18,13 +20,5 @@ def ranks_without(holds: bool, device: torch.device) -> list[int]:
 
 def in_words(ranks: Iterable[int]) -> str:
     """Ranks for a message: `rank 3`, `ranks 0-3, 8`, `no rank`."""
-    runs: list[list[int]] = []
-    for rank in sorted(ranks):
-        if runs and rank == runs[-1][-1] + 1:
-            runs[-1][1:] = [rank]
-        else:
-            runs.append([rank])
-    if not runs:
-        return "no rank"
-    names = ["-".join(map(str, run)) for run in runs]
-    return f"rank{'s' if len(runs) > 1 or len(runs[0]) > 1 else ''} {', '.join(names)}"
+    listed = list(ranks)
+    return f"rank{'s' if len(listed) > 1 else ''} {in_runs(listed)}" if listed else "no rank"

@@ -7,6 +7,7 @@ import signal
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -98,7 +99,8 @@ def fork(
                 ours, theirs = context.Pipe(duplex=False)
                 arguments = (rank, size, f"{folder}/store", work, theirs, timeout_s, on_gpus)
                 process: BaseProcess = context.Process(target=_serve, args=arguments, daemon=True)
-                process.start()
+                with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # other threads are idle
+                    process.start()
                 theirs.close()
                 pipes.append(ours)
                 processes.append(process)

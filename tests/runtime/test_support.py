@@ -134,6 +134,23 @@ def test_every_field_of_a_plan_is_honoured_or_refused(part: type[BaseModel]) -> 
     assert set(DESCRIPTIVE[part]) <= set(part.model_fields), "fields that documents lack"
 
 
+def test_stages_with_the_same_fault_share_a_line() -> None:
+    """A pipeline has tens of them."""
+    job = small_job(small_model(8), pp=8, micro_batches=8)
+    stages = [
+        replace(stage, offload=Offload(weights=0.5)) if rank != 3 else stage for rank, stage in enumerate(job.stages)
+    ]
+    with pytest.raises(UnsupportedPlanError) as refused:
+        check(replace(job, stages=tuple(stages)))
+    assert str(refused.value) == "stages[0-2, 4-7].offload.weights must be 0 to run here, got 0.5"
+
+
+def test_a_part_of_the_model_is_told_without_its_fields() -> None:
+    """Experts have many."""
+    with pytest.raises(UnsupportedPlanError, match=r"model\.moe must be none to run here, got one$"):
+        check(with_model(moe={"experts": 4, "top_k": 1, "expert_ffn": 16}))
+
+
 def test_all_faults_are_told_at_once() -> None:
     """A line each."""
     job = replace(with_recipe(dropout=True), model=BASE.model.replaced(mtp_layers=1))

@@ -35,7 +35,7 @@ def run(
 ) -> int:
     """Trains a plan for some steps and prints each; the exit code. Raises PlannerError or RuntimeFault."""
     document = document_in(file)
-    require_torch("run")
+    require_torch("run", *(["safetensors"] if weights else []))
     for path in filter(None, (log, report)):
         check_writable(path)
     from runtime.job import job_of

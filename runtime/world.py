@@ -1,6 +1,7 @@
 """Ranks as processes: those that torchrun started, or forked here and watched."""
 
 import ctypes
+import logging
 import multiprocessing
 import os
 import signal
@@ -33,6 +34,8 @@ Work = Callable[["World", Callable[[Record], None]], None]
 
 
 PR_SET_PDEATHSIG = 1  # prctl(2)
+# Of a rank that fails it prints the whole action table, on each rank that the failure reaches.
+TALKATIVE = "torch.distributed.pipelining.schedules"
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,7 @@ def from_environment(work: Work, emit: Callable[[Record], None], timeout_s: floa
             peers.tell(fault)
             raise
         except (RuntimeError, OSError) as error:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a launcher that ends the rest lets them say why
             raise peers.explained(error) from error
 
 
@@ -188,6 +192,7 @@ def _joined(rank: int, size: int, local: int, store: Store, timeout_s: float, *,
     if on_gpus:
         torch.cuda.set_device(device)
     limit, backend = timedelta(seconds=timeout_s), "nccl" if on_gpus else "gloo"
+    logging.getLogger(TALKATIVE).setLevel(logging.CRITICAL)
     try:
         store.set_timeout(limit)
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=limit)

@@ -3,6 +3,8 @@
 import csv
 import json
 import math
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -28,6 +30,10 @@ STEP = {
     *("step", "loss", "gradient_norm", "step_time_s", "tokens_per_s", "peak_memory_bytes", "device"),
     *("stage_step_time_s", "stage_peak_memory_bytes"),
 }
+
+
+LAUNCHER_S = 400.0  # ranks of a launcher import torch anew, one on each core and on a busy machine
+LAUNCHER = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "cli.main"]
 
 
 @pytest.fixture(autouse=True)
@@ -169,15 +175,28 @@ def test_bad_input_is_told_in_a_line(
     assert message in error["message"]
 
 
+def test_what_is_not_installed_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Packages that are not there, and a torch of another version."""
+    import cli.extras
+
+    plan = written(JOB, tmp_path)
+    monkeypatch.setattr(cli.extras, "version", lambda _: "2.12.1+cpu")
+    assert "needs torch 2.13, got 2.12.1+cpu" in told(["verify", plan], 2, capsys)["error"]["message"]
+    monkeypatch.setattr(cli.extras, "find_spec", lambda name: None if name == "safetensors" else name)
+    message = "plan run needs safetensors: pip install 'meshplan[torch]'"
+    assert told(["run", plan, "--weights", "folder"], 2, capsys)["error"]["message"] == message
+    monkeypatch.setattr(cli.extras, "find_spec", lambda _: None)
+    assert "plan verify needs torch" in told(["verify", plan], 2, capsys)["error"]["message"]
+
+
 @pytest.mark.slow
 def test_torchrun_trains_as_forked_ranks_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Two ranks of a launcher: the first tells every step, with the losses of --local-ranks."""
     plan = written(JOB, tmp_path)
     flags = ["run", plan, "--steps", "2", "--data", TEXT, "--json"]
-    launcher = ["torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "cli.main"]
-    done = subprocess.run(
-        [sys.executable, "-m", *launcher, *flags], capture_output=True, text=True, timeout=120, check=False
-    )
+    done = subprocess.run([*LAUNCHER, *flags], capture_output=True, text=True, timeout=LAUNCHER_S, check=False)
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
     steps = json.loads(done.stdout)["steps"]
@@ -185,3 +204,24 @@ def test_torchrun_trains_as_forked_ranks_do(tmp_path: Path, capsys: pytest.Captu
     alike = told(flags[:-1] + ["--local-ranks", "2"], 0, capsys)["steps"]
     assert [step["loss"] for step in steps] == [step["loss"] for step in alike]
     assert [step["gradient_norm"] for step in steps] == [step["gradient_norm"] for step in alike]
+
+
+def children_of(pid: int) -> list[int]:
+    """The processes that a process started, in order."""
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+@pytest.mark.slow
+def test_a_rank_of_torchrun_says_which_other_was_killed(tmp_path: Path) -> None:
+    """In one line, before its launcher ends it; the steps before were told."""
+    plan, errors = written(JOB, tmp_path), tmp_path / "errors"
+    flags = ["run", plan, "--steps", "100000", "--data", TEXT]
+    with errors.open("w") as file, subprocess.Popen([*LAUNCHER, *flags], stdout=subprocess.PIPE, stderr=file) as job:
+        assert job.stdout is not None
+        assert job.stdout.readline().startswith(b"step     0  loss")
+        os.kill(children_of(job.pid)[1], signal.SIGKILL)
+        job.communicate(timeout=LAUNCHER_S)
+    assert job.returncode == 1
+    said = [line for line in errors.read_text().splitlines() if line.startswith("plan: ")]
+    assert said == ["plan: rank 1 of 2 ended; the others cannot go on without"]
+    assert "Full Schedule" not in errors.read_text()

@@ -13,13 +13,6 @@ collect_ignore_glob = [] if find_spec("torch") else ["test_*.py"]
 Ranks = Callable[[int], Pool]
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of pools stay together where xdist spreads tests (`--dist loadgroup`), so that ranks are forked once."""
-    for item in items:
-        if "ranks" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("ranks"))
-
-
 @pytest.fixture(scope="session")
 def ranks() -> Iterator[Ranks]:
     """Gives the pool of a world size; a pool that failed is replaced."""

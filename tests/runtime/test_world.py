@@ -2,6 +2,8 @@
 
 import math
 import multiprocessing
+import os
+import signal
 import time
 from functools import partial
 from multiprocessing.connection import Connection
@@ -82,7 +84,10 @@ def test_ranks_end_with_the_process_that_started_them() -> None:
     deadline_s = time.monotonic() + 10.0
     while any(is_running(rank) for rank in ranks) and time.monotonic() < deadline_s:
         time.sleep(0.05)
-    assert not any(is_running(rank) for rank in ranks)
+    left = [rank for rank in ranks if is_running(rank)]
+    for rank in left:
+        os.kill(rank, signal.SIGKILL)
+    assert not left
 
 
 def test_fewer_gpus_than_ranks_are_no_reason_to_train_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:

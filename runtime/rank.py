@@ -49,8 +49,7 @@ def build(job: Job, precision: Precision, device: torch.device, constants: Const
     own = job.stages[groups.pipeline_rank]
     with torch.device("meta"):
         whole = [chunk_of(job, stage, constants, groups.tensor).to(precision.stored) for stage in stages]
-    at_once = job.recipe.reduces_each_micro_batch
-    chunks = tuple(shard(chunk, own, groups, precision, reduces_each_micro_batch=at_once) for chunk in whole)
+    chunks = tuple(shard(chunk, own, groups, precision) for chunk in whole)
     pipelined = [
         pipeline_stage(
             chunk,

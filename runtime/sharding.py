@@ -2,7 +2,8 @@
 
 level 0      every rank keeps everything; gradients are summed once a step
 level 1      optimizer states and master weights are sharded; gradients pile up whole and are reduced once a step
-level 2      gradients are reduced and sharded after every micro-batch, or once a step where the recipe says so
+level 2      gradients are reduced and sharded after every micro-batch, also for recipes that reduce them later: memory
+             is planned for sharded ones, which torch can only add to by reducing
 level 3      as 2; with reshard_after_forward weights are gathered layer by layer for each forward and each backward
 
 Below resharding the gathered weights stay for the step: gathered before the first forward, freed after the last
@@ -80,12 +81,10 @@ class ShardedChunk(nn.Module):
         return [module for module in self.chunk.modules() if isinstance(module, FSDPModule)]
 
 
-def shard(
-    chunk: Chunk, stage: StageJob, groups: Groups, precision: Precision, *, reduces_each_micro_batch: bool
-) -> ShardedChunk:
+def shard(chunk: Chunk, stage: StageJob, groups: Groups, precision: Precision) -> ShardedChunk:
     """The chunk with its states sharded as the stage says; embedding, head and each layer are gathered on their own."""
     policy = Policy(
-        reduces_each_micro_batch=stage.zero_stage >= 2 and reduces_each_micro_batch,
+        reduces_each_micro_batch=stage.zero_stage >= 2,
         reshards=stage.zero_stage == 3 and stage.reshard_after_forward,
     )
     mixed = MixedPrecisionPolicy(

@@ -38,7 +38,6 @@ def drawn_job(numbers: random.Random, size: int) -> Job:
             "micro_batches": numbers.randint(1, 8),
             "micro_batch_size": numbers.randint(1, 2),
             "zero": tuple(numbers.randint(0, 3) for _ in range(pp)),
-            "recipe": RECIPE.replaced(reduces_each_micro_batch=numbers.random() < 0.5),
             "reshard": numbers.random() < 0.5,
             "recompute": Recompute(set=modules, layers=1) if modules else Recompute(),
             "rank_order": numbers.choice(("tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp")),

@@ -8,13 +8,12 @@ import pytest
 from planner.document import Recompute
 from runtime.support import check
 from tests.runtime.conftest import Ranks
-from tests.runtime.jobs import MODELS, RECIPE, small_job, small_model
+from tests.runtime.jobs import MODELS, small_job, small_model
 from tests.runtime.parity import apart
 
 # Losses over three optimizer steps and every gradient of the first, relative.
 TOLERANCE = 1e-10
 
-ONCE = RECIPE.replaced(reduces_each_micro_batch=False)
 # What works inside a layer, whose parts differ from model to model.
 INSIDE: dict[str, dict[str, Any]] = {
     "one rank": {},
@@ -43,8 +42,6 @@ OUTSIDE: dict[str, dict[str, Any]] = {
     "replicas": {"shard": 2, "zero": 0},
     "zero 1": {"shard": 2, "zero": 1},
     "zero 2": {"shard": 2, "zero": 2},
-    "zero 2, reduced once": {"shard": 2, "zero": 2, "recipe": ONCE},
-    "fsdp, reduced once": {"shard": 2, "zero": 3, "reshard": True, "recipe": ONCE},
     "fsdp without reshard": {"shard": 2, "zero": 3},
     "fsdp with reshard": {"shard": 2, "zero": 3, "reshard": True},
     "hsdp, zero 1": {"shard": 2, "replicate": 2, "zero": 1},

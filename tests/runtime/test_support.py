@@ -91,6 +91,7 @@ DESCRIPTIVE: dict[type[BaseModel], tuple[str, ...]] = {
         *("flash_attention", "attention_kernel", "fused_norm", "fused_activation", "fused_rope"),
         *("fused_biased_activation", "fused_gradient_accumulation", "recompute_stops_early", "keeps_cast_operands"),
         *("keeps_gathered_operands", "keeps_stage_outputs", "overlap_gradient_reduce", "reduces_in_buckets"),
+        *("reduces_each_micro_batch",),  # when sharded gradients are reduced: values are the same
         *("overlap_parameter_gather", "overlap_tensor_parallel", "overlap_expert_parallel", "expert_dispatcher"),
         *("loss_bytes_per_logit", "loss_traffic_bytes", "stranded_logit_bytes", "library_bytes", "kernel_bytes"),
         *("fragmentation_fraction", "growing_segments", "placeholder_gradient_bytes", "communicator_bytes"),

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from planner.configuration import of_text
+from planner.proposal import of_text
 from planner.request import build_request
 from planner.study.result import ScenarioResult
 from planner.study.run import what_if

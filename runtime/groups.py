@@ -9,10 +9,13 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor
 
 from planner.document import Parallelism
+from runtime.context import ContextParallel
 
 __all__ = ["Groups", "TensorParallel", "groups_of"]
 
 PIPELINE, REPLICATE, SHARD, HEADS, COPIES = "pipeline", "replicate", "shard", "heads", "copies"
+# What the shard dimension is made of: states are sharded over the ranks that share a sequence, too.
+SEQUENCES, CONTEXT = "sequences", "context"
 # From the outermost to the innermost, which is the other way round in the name of the order.
 ORDERS = {
     "tp-cp-ep-dp-pp": (PIPELINE, REPLICATE, SHARD, HEADS, COPIES),
@@ -41,6 +44,7 @@ class Groups:
     data: DeviceMesh
     """All data-parallel ranks, shards and replicas."""
     tensor: TensorParallel
+    context: ContextParallel
     pipeline_rank: int
     pipeline_group: dist.ProcessGroup
     data_rank: int
@@ -61,7 +65,7 @@ class Groups:
 
 def groups_of(layout: Parallelism, kv_heads: int, device_type: str) -> Groups:
     """This rank's groups; every rank of the job must call it, in the same order. Needs an initialised world."""
-    mesh, tensor_mesh, data = _meshes(layout, max(1, layout.tp // kv_heads), device_type)
+    mesh, tensor_mesh, data, context_mesh = _meshes(layout, max(1, layout.tp // kv_heads), device_type)
     copies = mesh[COPIES].size()
     tensor = TensorParallel(
         size=layout.tp,
@@ -71,11 +75,17 @@ def groups_of(layout: Parallelism, kv_heads: int, device_type: str) -> Groups:
         copies_group=mesh[COPIES].get_group() if copies > 1 else None,
         sequence_parallel=layout.sequence_parallel,
     )
-    shard, replicate = mesh[SHARD].get_local_rank(), mesh[REPLICATE].get_local_rank()
+    context = ContextParallel(
+        size=layout.cp,
+        rank=context_mesh.get_local_rank(),
+        group=context_mesh.get_group() if layout.cp > 1 else None,
+    )
+    shard, replicate = mesh[SHARD].get_local_rank() // layout.cp, mesh[REPLICATE].get_local_rank()
     return Groups(
         mesh=mesh,
         data=data,
         tensor=tensor,
+        context=context,
         pipeline_rank=mesh[PIPELINE].get_local_rank(),
         pipeline_group=mesh[PIPELINE].get_group(),
         data_rank=replicate * layout.dp_shard + shard,
@@ -83,15 +93,16 @@ def groups_of(layout: Parallelism, kv_heads: int, device_type: str) -> Groups:
 
 
 @lru_cache(maxsize=64)
-def _meshes(layout: Parallelism, copies: int, device_type: str) -> tuple[DeviceMesh, DeviceMesh, DeviceMesh]:
-    """The mesh of a layout, and those of its tensor-parallel and data-parallel ranks; communicators are dear."""
+def _meshes(layout: Parallelism, copies: int, device_type: str) -> tuple[DeviceMesh, DeviceMesh, DeviceMesh, DeviceMesh]:
+    """The mesh of a layout, and those of its tensor-, data- and context-parallel ranks; communicators are dear."""
     sizes = {
         PIPELINE: layout.pp,
         REPLICATE: layout.dp_replicate,
-        SHARD: layout.dp_shard,
+        SHARD: layout.dp_shard * layout.cp,
         HEADS: layout.tp // copies,
         COPIES: copies,
     }
     names = ORDERS[layout.rank_order]
     mesh = init_device_mesh(device_type, tuple(sizes[name] for name in names), mesh_dim_names=names)
-    return mesh, mesh[HEADS, COPIES]._flatten("tensor"), mesh[REPLICATE, SHARD]._flatten("data")
+    split = mesh[SHARD]._unflatten(0, (layout.dp_shard, layout.cp), (SEQUENCES, CONTEXT))
+    return mesh, mesh[HEADS, COPIES]._flatten("tensor"), mesh[REPLICATE, SHARD]._flatten("data"), split[CONTEXT]

@@ -63,7 +63,7 @@ def train_alone(
 
 def whole(job: Job, dtype: torch.dtype, source: Source, constants: Constants) -> Chunk:
     """The model of a job in one piece, filled."""
-    degrees = dict.fromkeys(("tp", "pp", "vpp", "dp", "dp_shard", "dp_replicate", "gpus_used"), 1)
+    degrees = dict.fromkeys(("tp", "pp", "vpp", "cp", "dp", "dp_shard", "dp_replicate", "gpus_used"), 1)
     layout = job.layout.replaced(**degrees, sequence_parallel=False, schedule="1f1b", group_size=0)
     stage = StageJob((Layers(first_layer=0, layers=job.model.layers),))
     alone = replace(job, layout=layout, stages=(stage,))

@@ -153,6 +153,4 @@ def _attended(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) ->
         fused = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
         return fused(query, key, value, is_causal=mask is None, attn_mask=mask)[0]
     grouped = query.shape[1] != key.shape[1]
-    return F.scaled_dot_product_attention(
-        query, key, value, attn_mask=mask, is_causal=mask is None, enable_gqa=grouped
-    )
+    return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, is_causal=mask is None, enable_gqa=grouped)

@@ -15,7 +15,16 @@ from runtime.context import ContextParallel
 from runtime.groups import TensorParallel
 from runtime.recomputation import Forgetting
 
-__all__ = ["enter", "enter_briefly", "gather_sequence", "gather_tokens", "leave", "own_tokens", "reduce_sum", "scatter_tokens"]
+__all__ = [
+    "enter",
+    "enter_briefly",
+    "gather_sequence",
+    "gather_tokens",
+    "leave",
+    "own_tokens",
+    "reduce_sum",
+    "scatter_tokens",
+]
 
 TOKENS = 1
 

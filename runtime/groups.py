@@ -13,13 +13,11 @@ from runtime.context import ContextParallel
 
 __all__ = ["Groups", "TensorParallel", "groups_of"]
 
-PIPELINE, REPLICATE, SHARD, HEADS, COPIES = "pipeline", "replicate", "shard", "heads", "copies"
-# What the shard dimension is made of: states are sharded over the ranks that share a sequence, too.
-SEQUENCES, CONTEXT = "sequences", "context"
+PIPELINE, REPLICATE, SHARD, CONTEXT, HEADS, COPIES = "pipeline", "replicate", "shard", "context", "heads", "copies"
 # From the outermost to the innermost, which is the other way round in the name of the order.
 ORDERS = {
-    "tp-cp-ep-dp-pp": (PIPELINE, REPLICATE, SHARD, HEADS, COPIES),
-    "tp-cp-ep-pp-dp": (REPLICATE, SHARD, PIPELINE, HEADS, COPIES),
+    "tp-cp-ep-dp-pp": (PIPELINE, REPLICATE, SHARD, CONTEXT, HEADS, COPIES),
+    "tp-cp-ep-pp-dp": (REPLICATE, SHARD, PIPELINE, CONTEXT, HEADS, COPIES),
 }
 
 
@@ -41,8 +39,10 @@ class Groups:
     """A rank's place in the plan."""
 
     mesh: DeviceMesh
+    states: DeviceMesh
+    """The ranks that share one copy of sharded states: those of a context, too."""
     data: DeviceMesh
-    """All data-parallel ranks, shards and replicas."""
+    """All ranks that hold the same layers' part, each with other tokens: shards and replicas."""
     tensor: TensorParallel
     context: ContextParallel
     pipeline_rank: int
@@ -54,7 +54,8 @@ class Groups:
         """The data-parallel ranks: [shard] or [replicate, shard] of sharded states, else [all of them]."""
         if not sharded:
             return self.data
-        return self.mesh[SHARD] if self.mesh[REPLICATE].size() == 1 else self.mesh[REPLICATE, SHARD]
+        replicas = self.mesh[REPLICATE]
+        return self.states if replicas.size() == 1 else DeviceMesh._concatenate([replicas, self.states])
 
     def holders(self, parameter: nn.Parameter) -> int:
         """Data-parallel ranks that hold the same part of a parameter."""
@@ -65,7 +66,7 @@ class Groups:
 
 def groups_of(layout: Parallelism, kv_heads: int, device_type: str) -> Groups:
     """This rank's groups; every rank of the job must call it, in the same order. Needs an initialised world."""
-    mesh, tensor_mesh, data, context_mesh = _meshes(layout, max(1, layout.tp // kv_heads), device_type)
+    mesh, tensor_mesh, states, data = _meshes(layout, max(1, layout.tp // kv_heads), device_type)
     copies = mesh[COPIES].size()
     tensor = TensorParallel(
         size=layout.tp,
@@ -77,12 +78,13 @@ def groups_of(layout: Parallelism, kv_heads: int, device_type: str) -> Groups:
     )
     context = ContextParallel(
         size=layout.cp,
-        rank=context_mesh.get_local_rank(),
-        group=context_mesh.get_group() if layout.cp > 1 else None,
+        rank=mesh[CONTEXT].get_local_rank(),
+        group=mesh[CONTEXT].get_group() if layout.cp > 1 else None,
     )
-    shard, replicate = mesh[SHARD].get_local_rank() // layout.cp, mesh[REPLICATE].get_local_rank()
+    shard, replicate = mesh[SHARD].get_local_rank(), mesh[REPLICATE].get_local_rank()
     return Groups(
         mesh=mesh,
+        states=states,
         data=data,
         tensor=tensor,
         context=context,
@@ -93,16 +95,25 @@ def groups_of(layout: Parallelism, kv_heads: int, device_type: str) -> Groups:
 
 
 @lru_cache(maxsize=64)
-def _meshes(layout: Parallelism, copies: int, device_type: str) -> tuple[DeviceMesh, DeviceMesh, DeviceMesh, DeviceMesh]:
-    """The mesh of a layout, and those of its tensor-, data- and context-parallel ranks; communicators are dear."""
+def _meshes(
+    layout: Parallelism, copies: int, device_type: str
+) -> tuple[DeviceMesh, DeviceMesh, DeviceMesh, DeviceMesh]:
+    """The mesh of a layout, and those of its tensor-parallel ranks, of one copy of states and of all data-parallel
+    ranks; communicators are dear.
+    """
     sizes = {
         PIPELINE: layout.pp,
         REPLICATE: layout.dp_replicate,
-        SHARD: layout.dp_shard * layout.cp,
+        SHARD: layout.dp_shard,
+        CONTEXT: layout.cp,
         HEADS: layout.tp // copies,
         COPIES: copies,
     }
     names = ORDERS[layout.rank_order]
     mesh = init_device_mesh(device_type, tuple(sizes[name] for name in names), mesh_dim_names=names)
-    split = mesh[SHARD]._unflatten(0, (layout.dp_shard, layout.cp), (SEQUENCES, CONTEXT))
-    return mesh, mesh[HEADS, COPIES]._flatten("tensor"), mesh[REPLICATE, SHARD]._flatten("data"), split[CONTEXT]
+    return (
+        mesh,
+        mesh[HEADS, COPIES]._flatten("tensor"),
+        mesh[SHARD, CONTEXT]._flatten("states"),
+        mesh[REPLICATE, SHARD, CONTEXT]._flatten("data"),
+    )

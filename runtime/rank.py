@@ -48,7 +48,8 @@ def build(job: Job, precision: Precision, device: torch.device, constants: Const
     stages = tuple(stage for stage in virtual_stages(job) if stage.rank == groups.pipeline_rank)
     own = job.stages[groups.pipeline_rank]
     with torch.device("meta"):
-        whole = [chunk_of(job, stage, constants, groups.tensor, groups.context).to(precision.stored) for stage in stages]
+        built = [chunk_of(job, stage, constants, groups.tensor, groups.context) for stage in stages]
+        whole = [chunk.to(precision.stored) for chunk in built]
     chunks = tuple(shard(chunk, own, groups, precision) for chunk in whole)
     pipelined = [
         pipeline_stage(

@@ -24,6 +24,7 @@ FEATURES: dict[str, dict[str, Any]] = {
     "context parallel over 4": {"cp": 4, "zero": 3, "reshard": True},
     "context and tensor parallel": {"cp": 2, "tp": 2},
     "context parallel in replicated shards": {"cp": 2, "shard": 2, "replicate": 2, "zero": 3},
+    "context parallel, order of ranks": {"cp": 2, "pp": 2, "shard": 2, "rank_order": "tp-cp-ep-pp-dp"},
     "context parallel in a pipeline": {"cp": 2, "pp": 2, "schedule": "zb-v", "micro_batches": 4},
     "replicas": {"shard": 2, "zero": 0},
     "zero 1": {"shard": 2, "zero": 1},

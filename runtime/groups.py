@@ -11,7 +11,7 @@ from torch.distributed.tensor import DTensor
 from planner.document import Parallelism
 from runtime.context import ContextParallel
 
-__all__ = ["Groups", "TensorParallel", "groups_of"]
+__all__ = ["Groups", "TensorParallel", "forget_groups", "groups_of"]
 
 PIPELINE, REPLICATE, SHARD, CONTEXT, HEADS, COPIES = "pipeline", "replicate", "shard", "context", "heads", "copies"
 # From the outermost to the innermost, which is the other way round in the name of the order.
@@ -92,6 +92,11 @@ def groups_of(layout: Parallelism, kv_heads: int, device_type: str) -> Groups:
         pipeline_group=mesh[PIPELINE].get_group(),
         data_rank=replicate * layout.dp_shard + shard,
     )
+
+
+def forget_groups() -> None:
+    """Lets a process that joins another world, or becomes another rank, make its groups anew."""
+    _meshes.cache_clear()
 
 
 @lru_cache(maxsize=64)

@@ -1,7 +1,8 @@
 """One rank of a job without its hardware: what it holds, what it does, and what it sends in a step.
 
-The rank is the one that training would build, and its steps are run by the same code, on tensors without data. A step of
-many micro-batches repeats itself: where three shorter ones send evenly more, the whole one is told from them.
+The rank is the one that training would build, and its steps are run by the same code, on tensors without data. A step
+of many micro-batches repeats itself: what it sends is told from shorter ones. What a micro-batch sends does not depend
+on those beside it, unless weights are gathered anew for each: then a third shorter step must be in line with two.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +15,7 @@ from torch.distributed.tensor import DTensor
 
 from runtime.constants import Constants
 from runtime.errors import UnsupportedPlanError
-from runtime.fake import META, Collective, Traffic, counted, fake_world
+from runtime.fake import META, Traffic, counted, fake_world
 from runtime.groups import CONTEXT, REPLICATE
 from runtime.job import Job
 from runtime.optimizer import Optimizer, Settings
@@ -33,13 +34,11 @@ KINDS = {
     _ComputationType.BACKWARD_INPUT: "input_grad",
     _ComputationType.BACKWARD_WEIGHT: "weight_grad",
 }
-# Shorter steps that a whole one is told from: two make the line, the third says whether it is one.
-SHORT_STEPS = 3
 
 
 @dataclass(frozen=True)
 class Sent:
-    """What one kind of collective of one group comes to in a step; bytes are of the whole tensors gathered or reduced."""
+    """What one kind of collective of one group comes to in a step; bytes are those of the whole tensors."""
 
     kind: str
     ranks: tuple[int, ...]
@@ -78,7 +77,8 @@ def dry_run(job: Job, rank: int) -> DryRank:
     check(job)
     with fake_world(rank, job.layout.gpus_used):
         built = build(job, precision_of(job.recipe), META, Constants())
-        shorter = _shorter(job)
+        reshards = job.stages[built.groups.pipeline_rank].reshard_after_forward
+        shorter = _shorter(job, 3 if reshards else 2)
         steps = [_step(one) for one in shorter]
         total = _extended(job, shorter, [traffic for traffic, _ in steps])
         if total is None:
@@ -93,7 +93,9 @@ def dry_run(job: Job, rank: int) -> DryRank:
             owned_parameters=sum(local_part(one.parameter).numel() for one in parameters),
             padding=sum(_padding(one.parameter) for one in parameters),
             shared_gradients={
-                kind: sum(local_part(one)[rows.start : rows.stop].numel() for one, rows in shared_rows(parameters, kind))
+                kind: sum(
+                    local_part(one)[rows.start : rows.stop].numel() for one, rows in shared_rows(parameters, kind)
+                )
                 for kind in ("tensor", "copies")
             },
             state_bytes=steps[-1][1],
@@ -103,11 +105,11 @@ def dry_run(job: Job, rank: int) -> DryRank:
         )
 
 
-def _shorter(job: Job) -> list[Job]:
-    """The job with fewer micro-batches, thrice, a group more each time; none where they are no fewer together."""
+def _shorter(job: Job, steps: int) -> list[Job]:
+    """The job with fewer micro-batches, a group more each time; none where they are no fewer together."""
     layout = job.layout
-    for first in range(1, layout.num_microbatches // sum(range(SHORT_STEPS + 1)) + 1):
-        jobs = [_with_micro_batches(job, first * number) for number in range(1, SHORT_STEPS + 1)]
+    for first in range(1, layout.num_microbatches // sum(range(steps + 1)) + 1):
+        jobs = [_with_micro_batches(job, first * number) for number in range(1, steps + 1)]
         if layout.num_microbatches % first == 0 and all(map(_is_honoured, jobs)):
             return jobs
     return []
@@ -142,7 +144,7 @@ def _extended(job: Job, shorter: Sequence[Job], steps: Sequence[Traffic]) -> Tra
 
 
 def _on_line(places: Sequence[int], values: Sequence[int], place: int) -> int | None:
-    """The value at a place of the line through evenly spaced points; none where they are on no line of whole numbers."""
+    """The value at a place of the line through evenly spaced points; none where there is none in whole numbers."""
     step, rise = places[1] - places[0], values[1] - values[0]
     is_even = all(after - before == rise for before, after in zip(values, values[1:], strict=False))
     if not is_even or rise * (place - places[0]) % step:

@@ -12,7 +12,19 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-__all__ = ["Held", "Part", "Piece", "Shared", "Sharded", "Source", "fill", "held", "local_part", "replicated_rows", "shared_rows"]
+__all__ = [
+    "Held",
+    "Part",
+    "Piece",
+    "Shared",
+    "Sharded",
+    "Source",
+    "fill",
+    "held",
+    "local_part",
+    "replicated_rows",
+    "shared_rows",
+]
 
 # Ranks that hold the same rows and each have a part of their gradient: none, those of a head's copies, all of tp.
 Shared = Literal["none", "copies", "tensor"]

@@ -18,6 +18,7 @@ FLAGS = {
     "check": "--cluster --global-batch --global-batch-tokens --gpu --gpus --gpus-per-node --json --mem --model --nodes "
     "--optimizer --output --precision --recipe --seq-len --set --target -o",
     "clusters": "--json",
+    "dry-run": "--all-kinds --json --rank",
     "evaluate": "--json --out",
     "explain": "--json --stage --why-not",
     "export": "--json --nearest --output --to -o",

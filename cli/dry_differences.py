@@ -1,11 +1,13 @@
 """In what the runtime differs from what the planner counts, and by how much: each difference with its reason."""
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from cli.dry_prediction import Prediction
+from cost_models.schedules.table import Kind
 from runtime.dry_run import DryRank
-from runtime.job import Job
+from runtime.job import Job, virtual_stages
 
 __all__ = ["Difference", "differences"]
 
@@ -58,6 +60,23 @@ def _tensor_parallel(prediction: Prediction, job: Job, found: DryRank) -> Iterat
     reason = "what is computed again keeps what it gathers until its backward, which does not gather it once more"
     yield from _both("tensor", "all_gather", -gathers, -gathered_bytes, reason)
     yield from _early_stop(prediction, job)
+    if job.layout.sequence_parallel:
+        again = sum(weight_grads * (2 * layers + head) for weight_grads, layers, head in _split(prediction, job))
+        calls, sent_bytes = prediction.total("all_gather", "tensor_parallel")
+        reason = "each half of a split backward gathers what its products read"
+        yield from _both("tensor", "all_gather", again, again * sent_bytes / max(calls, 1), reason)
+
+
+def _split(prediction: Prediction, job: Job) -> Iterator[tuple[int, int, bool]]:
+    """Of each chunk: how often its weight gradients come apart, its layers, and whether it has the head.
+
+    The model's first chunk has no input gradient: its backward is one.
+    """
+    apart = Counter(stage for kind, stage, _ in prediction.actions if kind == Kind.WEIGHT_GRAD.name.lower())
+    last = job.layout.pp * job.layout.vpp - 1
+    for one in virtual_stages(job):
+        if one.rank == prediction.setting.rank and apart[one.index] and one.index:
+            yield apart[one.index], one.chunk.layers, one.index == last
 
 
 def _early_stop(prediction: Prediction, job: Job) -> Iterator[Difference]:
@@ -118,6 +137,12 @@ def _states(prediction: Prediction, job: Job, found: DryRank) -> Iterator[Differ
             reason = "sharded gradients are reduced after every micro-batch, not after the last"
             group = prediction.group_of(one)
             yield from _both(group, one.kind, later * one.calls, later * one.sent_bytes, reason)
+    yield from _each_layer(prediction, job)
+    if stage.reshard_after_forward:
+        for unit, again in _gathered_again(prediction, job).items():
+            calls, sent_bytes = prediction.total("all_gather", f"{unit}_gather_s")
+            reason = "each half of a split backward gathers its weights"
+            yield from _both("states", "all_gather", again, again * sent_bytes / max(calls, 1), reason)
     if not found.padding:
         return
     reason = f"shares of rows are filled up to be equally long: {found.padding:,} elements"
@@ -129,6 +154,25 @@ def _states(prediction: Prediction, job: Job, found: DryRank) -> Iterator[Differ
     yield from _both("states", "reduce_scatter", 0, extra, reason)
     if "replicas" in prediction.groups:
         yield from _both("replicas", "all_reduce", 0, extra / prediction.symbol("dp_shard"), reason)
+
+
+def _each_layer(prediction: Prediction, job: Job) -> Iterator[Difference]:
+    """Layers that the prediction takes together: those of a repeating group, and odd ones with the ends."""
+    pattern = job.model.layer_pattern
+    more = {"layer": len(pattern.period) - 1, "embedding": len(pattern.leading), "head": len(pattern.trailing)}
+    for one in prediction.collectives:
+        if one.unit in more and one.purpose.startswith(f"{one.unit}_"):
+            reason = "every layer is gathered and reduced by itself, not with others of a repeating group"
+            yield from _both(prediction.group_of(one), one.kind, more[one.unit] * one.calls, 0, reason)
+
+
+def _gathered_again(prediction: Prediction, job: Job) -> dict[str, int]:
+    """Gathers of each unit for weight gradients that come apart."""
+    split = list(_split(prediction, job))
+    return {
+        "layer": sum(apart * layers for apart, layers, _ in split),
+        "head": sum(apart * head for apart, _, head in split),
+    }
 
 
 def _tied(prediction: Prediction, job: Job, found: DryRank) -> Iterator[Difference]:
@@ -143,6 +187,9 @@ def _tied(prediction: Prediction, job: Job, found: DryRank) -> Iterator[Differen
                 reason = "embedding, final norm and head, which share a matrix, are gathered and reduced in one call"
                 yield from _both(prediction.group_of(one), one.kind, -one.calls, 0, reason)
         return
+    if all(ends):
+        yield from _two_copies(prediction, job, shared)
+        return
     calls, sent_bytes = prediction.total("all_reduce", "tied_reduce_s")
     if calls:
         elements = shared / (prediction.symbol("dp_shard") if prediction.symbol("shard_optimizer") else 1)
@@ -150,6 +197,26 @@ def _tied(prediction: Prediction, job: Job, found: DryRank) -> Iterator[Differen
         yield from _both("both ends", "all_reduce", -calls, -sent_bytes, reason)
         for kind in ("send", "recv"):
             yield from _both("pipeline", kind, 1, elements * _stored_bytes(job), reason)
+
+
+def _two_copies(prediction: Prediction, job: Job, shared: float) -> Iterator[Difference]:
+    """A rank whose first chunk has the embedding and whose last one has the head."""
+    reason = "two chunks of this rank hold a copy each of the tied matrix"
+    recipe, ranks = job.recipe, prediction.symbol("dp_shard")
+    stage = job.stages[prediction.setting.rank]
+    owned = shared / (ranks if stage.zero_stage else 1)
+    yield Difference(("parameters",), shared, reason)
+    yield Difference(("owned parameters",), owned, reason)
+    yield Difference(("state", "weights"), 0 if stage.zero_stage == 3 else shared * GATHERED_BYTES, reason)
+    yield Difference(
+        ("state", "gradients"), (owned if stage.zero_stage >= 2 else shared) * recipe.gradient_bytes, reason
+    )
+    yield Difference(("state", "master_weights"), owned * recipe.master_bytes, reason)
+    yield Difference(("state", "moments"), owned * recipe.moment_bytes, reason)
+    for kind, each in (("all_gather", GATHERED_BYTES), ("reduce_scatter", recipe.gradient_reduce_bytes)):
+        calls, sent_bytes = prediction.total(kind, "embedding_gather_s", "embedding_reduce_s")
+        if sent_bytes:
+            yield from _both("states", kind, 0, calls * shared * each, reason)
 
 
 def _memory(prediction: Prediction, job: Job, found: DryRank) -> Iterator[Difference]:

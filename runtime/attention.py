@@ -63,7 +63,10 @@ class Attention(nn.Module):
             positions = self.context.positions(hidden.shape[1], hidden.device)
             heads[:2] = _rotated(heads[0], heads[1], positions, self.theta)
         if self.recomputes_core:
-            attended = checkpoint(self._core, *heads, Forgetting(), use_reentrant=False, preserve_rng_state=False)
+            query, key, value = heads
+            attended = checkpoint(
+                self._core, query, key, value, Forgetting(), use_reentrant=False, preserve_rng_state=False
+            )
         else:
             attended = self._core(*heads, forgetting)
         partial = self.output(attended.transpose(1, 2).flatten(2))

@@ -22,7 +22,7 @@ from runtime.groups import forget_groups
 __all__ = ["META", "Collective", "Traffic", "counted", "fake_world"]
 
 META = torch.device("meta")
-BACKEND = "fake"
+BACKEND = "cpu:fake,meta:fake"
 # What stands for a number that nobody computed.
 ANY_NUMBER = 1.0
 
@@ -58,6 +58,8 @@ def fake_world(rank: int, size: int) -> Iterator[None]:
 
     _register_meta_device()
     dist.init_process_group(BACKEND, rank=rank, world_size=size, store=FakeStore())
+    assert dist.group.WORLD is not None
+    dist.group.WORLD._set_default_backend(dist.ProcessGroup.BackendType.CUSTOM)  # one of two, for torch to ask
     validate = FSDPParamGroup._validate_no_meta_params
     FSDPParamGroup._validate_no_meta_params = lambda _: None
     try:
@@ -120,11 +122,19 @@ def _kernels(traffic: Traffic) -> dict[str, Any]:
     }
 
 
+class _Stream(torch.cpu.Stream):
+    """A stream whose events are there: FSDP2 wants to see one behind each reduction."""
+
+    def record_event(self, event: Any = None) -> Any:
+        """An event that has happened."""
+        return event or torch.cpu.Event()
+
+
 def _register_meta_device() -> None:
     """Makes `meta` a device that FSDP2 can ask for streams, which wait for nothing, as the CPU's."""
     if hasattr(torch, META.type):
         return
     module = ModuleType(f"torch.{META.type}", "Streams and events of a device without memory.")
     vars(module).update({name: value for name, value in vars(torch.cpu).items() if not name.startswith("_")})
-    module.current_device = lambda: 0  # type: ignore[attr-defined]
+    vars(module).update(Stream=_Stream, current_stream=lambda _=None: _Stream(), current_device=lambda: 0)
     torch._register_device_module(META.type, module)

@@ -11,6 +11,7 @@ backward.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -114,7 +115,21 @@ def shard(chunk: Chunk, stage: StageJob, groups: Groups, precision: Precision) -
             fully_shard(unit, mesh=mesh, reshard_after_forward=policy.reshards, mp_policy=mixed)
         else:
             replicate(unit, mesh=mesh, mp_policy=mixed)
+    _prefetch_backwards(chunk)
     return ShardedChunk(chunk, policy)
+
+
+def _prefetch_backwards(chunk: Chunk) -> None:
+    """Has each unit gathered while the one behind it runs its backward.
+
+    Left to itself FSDP2 goes back through all forwards since the last backward: with several micro-batches on their way
+    the first unit of a chunk would have the last one gathered, for nothing.
+    """
+    ends = chunk.embedding, *chunk.layers.values(), chunk.head
+    units = [unit for unit in ends if isinstance(unit, FSDPModule)]
+    if units and isinstance(chunk, FSDPModule):
+        for before, unit in pairwise([units[0], *units, chunk]):
+            unit.set_modules_to_backward_prefetch([before])
 
 
 def _units_of(chunk: Chunk) -> list[nn.Module]:

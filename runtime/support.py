@@ -52,10 +52,9 @@ def _layout_faults(job: Job) -> Iterator[str]:
     if model.kv_heads % layout.tp and layout.tp % model.kv_heads:
         yield f"parallelism.tp must divide or be a multiple of model.kv_heads ({model.kv_heads}), got {layout.tp}"
     yield from _context_faults(job)
-    own = seq_len // layout.cp
-    if layout.sequence_parallel and own % layout.tp:
-        whole = f"workload.seq_len ({seq_len})" if layout.cp == 1 else f"workload.seq_len / cp ({own})"
-        yield f"parallelism.tp must divide {whole} with sequence_parallel, got {layout.tp}"
+    if layout.sequence_parallel and seq_len // layout.cp % layout.tp:
+        part = f"workload.seq_len ({seq_len})" if layout.cp == 1 else f"workload.seq_len / cp ({seq_len // layout.cp})"
+        yield f"parallelism.tp must divide {part} with sequence_parallel, got {layout.tp}"
     yield from _schedule_faults(job)
 
 

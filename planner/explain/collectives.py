@@ -1,7 +1,9 @@
 """The collectives of one step of a stage, counted in the expressions that its time is made of."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import sympy
 from sympy.core.function import AppliedUndef
@@ -17,7 +19,7 @@ __all__ = ["StepCollective", "step_collectives"]
 
 PASSES = ("forward_s", "input_grad_s", "weight_grad_s")
 # Counts closer to a whole number than this are that number.
-ROUNDING = 1e-6
+ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
@@ -43,18 +45,28 @@ def step_collectives(setting: Setting) -> tuple[StepCollective, ...]:
     layout = setting.plan.candidate.pipeline.layout
     micro_batches = layout["num_microbatches"]
     found: dict[tuple[str, str, str, int, int], list[float]] = {}
-    for purpose, unit, times, expression in _parts(setting, micro_batches):
-        for kind, sizes, count in _called(setting, _settled(setting, expression), times):
+    for part in _parts(setting, micro_batches):
+        for kind, sizes, count in _called(setting, _settled(setting, part.expression), 1.0):
             size, ranks, stride = sizes[0], int(sizes[-2]), int(sizes[-1])
             if ranks > 1 and size > 0:
-                total = found.setdefault((purpose, unit, kind, ranks, stride), [0.0, 0.0])
-                total[0] += count
-                total[1] += count * size
+                total = found.setdefault((part.purpose, part.unit, kind, ranks, stride), [0.0, 0.0])
+                total[0] += part.calls * count
+                total[1] += part.volume * count * size
     return tuple(StepCollective(*key, *total) for key, total in found.items() if abs(total[0]) > ROUNDING)
 
 
-def _parts(setting: Setting, micro_batches: int) -> Iterator[tuple[str, str, float, Expr]]:
-    """The purpose, the unit, how often in a step and the seconds of all that a stage runs."""
+class _Part(NamedTuple):
+    """Seconds that a stage pays for, how often in a step, and for what share of a call's bytes all times together."""
+
+    purpose: str
+    unit: str
+    calls: float
+    volume: float
+    expression: Expr
+
+
+def _parts(setting: Setting, micro_batches: int) -> Iterator[_Part]:
+    """All that a stage runs."""
     request = setting.plan.model.request
     held = setting.values(HELD.values())
     for unit, each in chain(request.model, request.recipe).units().items():
@@ -62,31 +74,36 @@ def _parts(setting: Setting, micro_batches: int) -> Iterator[tuple[str, str, flo
             times = held[str(HELD[unit])] * micro_batches
             if times and operator.communication is not None:
                 for name in PASSES:
-                    yield operator.communication, unit, times, setting.of_micro_batch(getattr(operator, name))
+                    seconds = setting.of_micro_batch(getattr(operator, name))
+                    yield _Part(operator.communication, unit, times, times, seconds)
     yield from _recomputed(setting, micro_batches)
     yield from _exchanged(setting, micro_batches)
 
 
-def _recomputed(setting: Setting, micro_batches: int) -> Iterator[tuple[str, str, float, Expr]]:
+def _recomputed(setting: Setting, micro_batches: int) -> Iterator[_Part]:
     counts = setting.symbols(("recompute_layers", "recompute_ends", "has_embedding", "has_head"))
     layers, ends = counts["recompute_layers"], counts["recompute_ends"]
     held = {"layer": layers, "embedding": ends * counts["has_embedding"], "head": ends * counts["has_head"]}
     for unit, count in held.items():
         if count:
-            yield "recompute", unit, count * micro_batches, setting.plan.part_expressions[f"{unit}_recompute_s"]
+            times = count * micro_batches
+            yield _Part("recompute", unit, times, times, setting.plan.part_expressions[f"{unit}_recompute_s"])
 
 
-def _exchanged(setting: Setting, micro_batches: int) -> Iterator[tuple[str, str, float, Expr]]:
-    """Gathers and reductions of states, as often as the stage's expressions have them."""
+def _exchanged(setting: Setting, micro_batches: int) -> Iterator[_Part]:
+    """Gathers and reductions of states, as often as the stage's expressions have them.
+
+    A tied matrix goes with the embedding: what is left of the head's call is a call all the same.
+    """
     model = setting.plan.model
     request, read = model.request, {"offload": model.offload, "sliced": model.sliced}
-    named = request.model, request.recipe
+    spec, recipe = request.model, request.recipe
     in_pass = {
-        "forward": (exchange.forward_s(*named, **read), micro_batches),
-        "backward": (exchange.backward_s(*named, **read), micro_batches),
-        "first": (exchange.first_s(*named, **read), 1),
-        "last": (exchange.last_s(*named, sliced=model.sliced), 1),
-        "global": (exchange.global_s(*named, **read), 1),
+        "forward": (exchange.forward_s(spec, recipe, **read), micro_batches),
+        "backward": (exchange.backward_s(spec, recipe, **read), micro_batches),
+        "first": (exchange.first_s(spec, recipe, **read), 1),
+        "last": (exchange.last_s(spec, recipe, sliced=model.sliced), 1),
+        "global": (exchange.global_s(spec, recipe, **read), 1),
     }
     ours = {f"{unit}_{cost}" for unit in HELD for cost in ("gather_s", "reduce_s", "all_reduce_s")}
     ours |= {"gradient_norm_reduce_s", "tied_reduce_s"}
@@ -94,8 +111,9 @@ def _exchanged(setting: Setting, micro_batches: int) -> Iterator[tuple[str, str,
     for expression, times in in_pass.values():
         for symbol, made_of in known.items():
             share = _coefficient(setting, expression, symbol)
-            if share:
-                yield str(symbol), _unit_of(str(symbol)), share * times, made_of
+            if share > ROUNDING:
+                calls = math.ceil(share - ROUNDING) * times
+                yield _Part(str(symbol), _unit_of(str(symbol)), calls, share * times, made_of)
 
 
 def _coefficient(setting: Setting, expression: Expr, symbol: Expr) -> float:

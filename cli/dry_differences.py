@@ -192,11 +192,10 @@ def _tied(prediction: Prediction, job: Job, found: DryRank) -> Iterator[Differen
         return
     calls, sent_bytes = prediction.total("all_reduce", "tied_reduce_s")
     if calls:
-        elements = shared / (prediction.symbol("dp_shard") if prediction.symbol("shard_optimizer") else 1)
         reason = "the gradients of the tied matrix at both ends are exchanged, each rank's share of them"
         yield from _both("both ends", "all_reduce", -calls, -sent_bytes, reason)
         for kind in ("send", "recv"):
-            yield from _both("pipeline", kind, 1, elements * _stored_bytes(job), reason)
+            yield from _both("pipeline", kind, 1, found.shared_gradients["both ends"] * _stored_bytes(job), reason)
 
 
 def _two_copies(prediction: Prediction, job: Job, shared: float) -> Iterator[Difference]:
@@ -227,6 +226,12 @@ def _memory(prediction: Prediction, job: Job, found: DryRank) -> Iterator[Differ
         yield Difference(("owned parameters",), uneven, reason)
         for cause, each in (("master_weights", recipe.master_bytes), ("moments", recipe.moment_bytes)):
             yield Difference(("state", cause), uneven * each, reason)
+        if stage.zero_stage >= 2:
+            yield Difference(("state", "gradients"), uneven * recipe.gradient_bytes, reason)
+    if stage.zero_stage >= 2 and recipe.gradient_bytes != _stored_bytes(job):
+        wider = (_stored_bytes(job) - recipe.gradient_bytes) * found.owned_parameters
+        reason = "sharded gradients are kept in the type of the parameters that they step"
+        yield Difference(("state", "gradients"), wider, reason)
     if stage.zero_stage < 3 and not recipe.master_bytes:
         reason = "the share that the optimizer steps is kept beside the gathered weights"
         yield Difference(("state", "weights"), found.state_bytes["owned"], reason)

@@ -58,17 +58,15 @@ class Attention(nn.Module):
         """
         query, key, value = self.qkv(hidden).split(self.widths, dim=-1)
         query, key = self._normed(query, self.query_norm), self._normed(key, self.key_norm)
-        heads = [part.unflatten(-1, (-1, self.head_dim)).transpose(1, 2) for part in (query, key, value)]
+        query, key, value = (part.unflatten(-1, (-1, self.head_dim)).transpose(1, 2) for part in (query, key, value))
         if self.theta is not None:
-            positions = self.context.positions(hidden.shape[1], hidden.device)
-            heads[:2] = _rotated(heads[0], heads[1], positions, self.theta)
+            query, key = _rotated(query, key, self.context.positions(hidden.shape[1], hidden.device), self.theta)
         if self.recomputes_core:
-            query, key, value = heads
             attended = checkpoint(
                 self._core, query, key, value, Forgetting(), use_reentrant=False, preserve_rng_state=False
             )
         else:
-            attended = self._core(*heads, forgetting)
+            attended = self._core(query, key, value, forgetting)
         partial = self.output(attended.transpose(1, 2).flatten(2))
         return self.output.add_bias(leave(partial, self.tensor))
 

@@ -15,7 +15,7 @@ from runtime.linear import Norm
 from runtime.parameters import Part, Piece, Sharded, replicated_rows
 from runtime.recomputation import Forgetting
 
-__all__ = ["Chunk", "chunk_of"]
+__all__ = ["EMBEDDING", "Chunk", "chunk_of"]
 
 EMBEDDING, HEAD = "embedding.weight", "head.weight"
 ALONE = ContextParallel()

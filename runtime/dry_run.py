@@ -13,13 +13,14 @@ import torch.distributed as dist
 from torch.distributed.pipelining.schedules import _ComputationType
 from torch.distributed.tensor import DTensor
 
+from runtime.chunk import EMBEDDING
 from runtime.constants import Constants
 from runtime.errors import UnsupportedPlanError
 from runtime.fake import META, Traffic, counted, fake_world
 from runtime.groups import CONTEXT, REPLICATE
 from runtime.job import Job
 from runtime.optimizer import Optimizer, Settings
-from runtime.parameters import held, local_part, shared_rows
+from runtime.parameters import Held, Shared, held, local_part, shared_rows
 from runtime.precision import precision_of
 from runtime.rank import Rank, build
 from runtime.sharding import ShardedChunk
@@ -62,7 +63,9 @@ class DryRank:
     padding: int
     """Elements that gathering and reducing adds to them, so that every rank's share is as long."""
     shared_gradients: Mapping[str, int]
-    """Elements of owned gradients that tensor-parallel ranks, or those of a head's copies, add up once a step."""
+    """Elements of owned gradients that ranks add up once a step: those of a `tensor`-parallel group, those that hold
+    `copies` of a head, and those at `both ends` of a pipeline whose embedding and head are one matrix.
+    """
     state_bytes: Mapping[str, int]
     """`owned` parameters, `gathered` ones that stay for the step, `gradients` where they pile up, `moments`."""
     actions: tuple[tuple[str, int, int], ...]
@@ -92,17 +95,23 @@ def dry_run(job: Job, rank: int) -> DryRank:
             parameters=sum(one.parameter.numel() for one in parameters),
             owned_parameters=sum(local_part(one.parameter).numel() for one in parameters),
             padding=sum(_padding(one.parameter) for one in parameters),
-            shared_gradients={
-                kind: sum(
-                    local_part(one)[rows.start : rows.stop].numel() for one, rows in shared_rows(parameters, kind)
-                )
-                for kind in ("tensor", "copies")
-            },
+            shared_gradients=_shared_gradients(built, parameters),
             state_bytes=steps[-1][1],
             actions=tuple(_actions(built)),
             sent=tuple(Sent(*one, calls, total.sent_bytes[one]) for one, calls in total.calls.items()),
             micro_batches_run=tuple(one.layout.num_microbatches for one in shorter),
         )
+
+
+def _shared_gradients(rank: Rank, parameters: Sequence[Held]) -> dict[str, int]:
+    kinds: tuple[Shared, ...] = ("tensor", "copies")
+    found: dict[str, int] = {
+        kind: sum(local_part(one)[rows.start : rows.stop].numel() for one, rows in shared_rows(parameters, kind))
+        for kind in kinds
+    }
+    is_tied = rank.job.model.tie_embeddings and rank.job.layout.pp > 1
+    ends = [one.parameter for one in parameters if is_tied and one.pieces[0].name == EMBEDDING]
+    return {**found, "both ends": sum(local_part(one).numel() for one in ends)}
 
 
 def _shorter(job: Job, steps: int) -> list[Job]:

@@ -81,7 +81,7 @@ def dry_run(job: Job, rank: int) -> DryRank:
     with fake_world(rank, job.layout.gpus_used):
         built = build(job, precision_of(job.recipe), META, Constants())
         reshards = job.stages[built.groups.pipeline_rank].reshard_after_forward
-        shorter = _shorter(job, 3 if reshards else 2)
+        shorter = _shorter(job, steps=3 if reshards else 2, smaller_groups=not reshards)
         steps = [_step(one) for one in shorter]
         total = _extended(job, shorter, [traffic for traffic, _ in steps])
         if total is None:
@@ -114,18 +114,23 @@ def _shared_gradients(rank: Rank, parameters: Sequence[Held]) -> dict[str, int]:
     return {**found, "both ends": sum(local_part(one).numel() for one in ends)}
 
 
-def _shorter(job: Job, steps: int) -> list[Job]:
-    """The job with fewer micro-batches, a group more each time; none where they are no fewer together."""
+def _shorter(job: Job, *, steps: int, smaller_groups: bool) -> list[Job]:
+    """The job with fewer micro-batches, evenly more each time; none where they are no fewer together.
+
+    With `smaller_groups` a group of micro-batches has no more than there are.
+    """
     layout = job.layout
     for first in range(1, layout.num_microbatches // sum(range(steps + 1)) + 1):
-        jobs = [_with_micro_batches(job, first * number) for number in range(1, steps + 1)]
+        counts = [first * number for number in range(1, steps + 1)]
+        jobs = [_with_micro_batches(job, count, smaller_groups=smaller_groups) for count in counts]
         if layout.num_microbatches % first == 0 and all(map(_is_honoured, jobs)):
             return jobs
     return []
 
 
-def _with_micro_batches(job: Job, count: int) -> Job:
-    layout = job.layout.replaced(num_microbatches=count)
+def _with_micro_batches(job: Job, count: int, *, smaller_groups: bool) -> Job:
+    group_size = min(job.layout.group_size, count) if smaller_groups else job.layout.group_size
+    layout = job.layout.replaced(num_microbatches=count, group_size=group_size)
     return replace(job, layout=layout, workload=job.workload.replaced(global_batch=layout.global_batch))
 
 

@@ -57,6 +57,8 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "sliding windows": ({"sliding_window": 5, "full_attention_step": 2}, {}),
     "chunked windows": ({"sliding_window": 5, "window_kind": "chunked"}, {}),
     "more ranks than key heads": ({}, {"tp": 4, "cp": 2}),
+    "4 ranks": ({}, {"cp": 4, "zero": 3, "reshard": True}),
+    "split backwards": ({}, {"pp": 2, "schedule": "zb-v", "micro_batches": 4, "zero": 0}),
     **{
         f"recompute {module}": ({}, {"tp": 2, "recompute": Recompute(set=(module,), layers=3)})
         for module in ("norm", "core_attention", "full")

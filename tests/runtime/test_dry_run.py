@@ -124,7 +124,7 @@ def test_a_whole_step_is_told_from_shorter_ones(options: dict[str, Any], monkeyp
     """Where they send evenly more; what is told is what running all micro-batches counts."""
     job = small_job(small_model(), **options)
     extended = dry_run(job, 1)
-    monkeypatch.setattr(module, "_shorter", lambda *_: [])
+    monkeypatch.setattr(module, "_shorter", lambda *_, **__: [])
     whole = dry_run(job, 1)
     assert sum(extended.micro_batches_run) < job.layout.num_microbatches == sum(whole.micro_batches_run)
     assert told(extended) == told(whole)

@@ -146,6 +146,8 @@ def _renamed(item: tuple[str, ...], found: DryRank) -> tuple[str, ...]:
 
 
 def _faults(prediction: Prediction, job: Job, found: DryRank) -> Iterator[str]:
+    if prediction.setting.rank != found.pipeline_rank:
+        yield f"rank {found.rank} must be of stage {prediction.setting.rank}, got stage {found.pipeline_rank}"
     inside = job.layout.rank_order == "tp-cp-ep-pp-dp" and job.layout.pp > 1
     for name, (size, stride) in prediction.groups.items():
         ranks = found.groups.get(name, (found.rank,))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 AGREES, DIFFERS = 0, 1
 
 
-def dry_run(file: str, *, rank: int | None, all_kinds: bool, as_json: bool) -> int:
+def dry_run(file: str, *, rank: int | None, all_kinds: bool, profile: str | None, as_json: bool) -> int:
     """Prints how the ranks compare; the exit code, 1 where something differs without a known reason.
 
     Raises PlannerError, SpecError or RuntimeFault.
@@ -24,7 +24,9 @@ def dry_run(file: str, *, rank: int | None, all_kinds: bool, as_json: bool) -> i
     if rank is not None and all_kinds:
         message = "--rank and --all-kinds cannot be given together: one names a rank, the other one of each kind"
         raise RequestError(message)
-    document = document_in(file)
+    from planner.given_profile import timed_by
+
+    document, timing = timed_by(document_in(file), profile)
     require_torch("dry-run")
     from cli.dry_comparison import compared
     from cli.dry_prediction import Prediction
@@ -36,7 +38,7 @@ def dry_run(file: str, *, rank: int | None, all_kinds: bool, as_json: bool) -> i
 
     job = job_of(document)
     check(job)
-    plan = Plan(planned(document))
+    plan = Plan(planned(document, timing))
     settings, stride = plan.stages(), plan.candidate.pipeline.layout["pp_stride"]
     found = []
     for number, kind in _wanted(document, rank, all_kinds, stride):

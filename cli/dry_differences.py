@@ -129,8 +129,7 @@ def _between_stages(prediction: Prediction) -> Iterator[Difference]:
 def _states(prediction: Prediction, job: Job, found: DryRank) -> Iterator[Difference]:
     """Gathers and reductions of states, and what their shares are filled up with."""
     stage = job.stages[prediction.setting.rank]
-    reduced = [one for one in prediction.collectives if one.purpose.endswith("_reduce_s") and "_" in one.purpose]
-    reduced = [one for one in reduced if one.unit != "stage"]
+    reduced = [one for one in prediction.collectives if one.purpose.endswith("_reduce_s") and one.unit != "stage"]
     later = prediction.micro_batches - 1
     for one in reduced:
         if stage.zero_stage >= 2 and not job.recipe.reduces_each_micro_batch:

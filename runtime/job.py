@@ -62,7 +62,7 @@ def job_of(document: PlanDocument) -> Job:
 
 def in_one_piece(job: Job) -> Job:
     """The job of one process: the same model, step and recipe without anything parallel, recomputed or offloaded."""
-    degrees = dict.fromkeys(("tp", "pp", "vpp", "dp", "dp_shard", "dp_replicate", "gpus_used"), 1)
+    degrees = dict.fromkeys(("tp", "pp", "vpp", "cp", "dp", "dp_shard", "dp_replicate", "gpus_used"), 1)
     layout = job.layout.replaced(**degrees, sequence_parallel=False, schedule="1f1b", group_size=0)
     return replace(job, layout=layout, stages=(StageJob((Chunk(first_layer=0, layers=job.model.layers),)),))
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from runtime.errors import TrainingError
 from runtime.finite import in_words, ranks_without
-from runtime.parameters import Held, Shared, held, local_part
+from runtime.parameters import Held, Shared, held, local_part, shared_rows
 from runtime.rank import Rank
 from runtime.tied import Tied
 
@@ -84,6 +84,12 @@ class Optimizer:
         dist.all_reduce(total)
         return float(total.sqrt())
 
+    @property
+    def moment_bytes(self) -> int:
+        """Of both moments of what this rank steps; none before the first step."""
+        moments = (state[name] for state in self._adamw.state.values() for name in ("exp_avg", "exp_avg_sq"))
+        return sum(local_part(one).nbytes for one in moments)
+
     def _not_finite(self, number: int, norm: float) -> str:
         gradients = [local_part(one.parameter.grad) for one in self._held if one.parameter.grad is not None]
         ranks = ranks_without(all(bool(part.isfinite().all()) for part in gradients), self._rank.device)
@@ -92,10 +98,9 @@ class Optimizer:
 
     def _shared_gradients(self, kind: Shared) -> Iterator[Tensor]:
         """Rows of gradients of which each rank of a group has a part."""
-        for one in self._held:
-            if one.parameter.grad is not None:
-                gradient = local_part(one.parameter.grad)
-                yield from (gradient[rows.start : rows.stop] for piece, rows in one.here() if piece.summed == kind)
+        for parameter, rows in shared_rows(self._held, kind):
+            if parameter.grad is not None:
+                yield local_part(parameter.grad)[rows.start : rows.stop]
 
 
 def _sum_in_one_go(parts: list[Tensor], group: dist.ProcessGroup) -> None:

@@ -18,6 +18,7 @@ FLAGS = {
     "check": "--cluster --global-batch --global-batch-tokens --gpu --gpus --gpus-per-node --json --mem --model --nodes "
     "--optimizer --output --precision --profile --recipe --seq-len --set --target -o",
     "clusters": "--json",
+    "dry-run": "--all-kinds --json --profile --rank",
     "evaluate": "--json --out --profile",
     "explain": "--json --profile --stage --why-not",
     "export": "--json --nearest --output --profile --to -o",

@@ -1,10 +1,14 @@
 """Megatron-LM's argument parser and validator, as megatron-core's wheel ships them (megatron.training)."""
 
+import dataclasses
 import os
 import sys
 
-import megatron_wheel  # noqa: F401 - makes the wheel importable
-from megatron.training.arguments import core_transformer_config_from_args, parse_args, validate_args
+from megatron_wheel import stand_in_for_transformer_engine  # makes the wheel importable
+from megatron.core.optimizer import OptimizerConfig  # isort: skip
+from megatron.training.arguments import core_transformer_config_from_args, parse_args, validate_args  # isort: skip
+
+stand_in_for_transformer_engine()
 
 # What pretrain_gpt.py wants beside the plan, and kernels that this machine lacks.
 OTHERS = "--lr 1e-4 --train-iters 10 --mock-data --tokenizer-type NullTokenizer --no-rope-fusion"
@@ -12,7 +16,7 @@ UNFUSED = "--no-gradient-accumulation-fusion --no-persist-layer-norm --transform
 
 
 def accept(bundle):
-    """Parse and validate the two argument lists, and build a TransformerConfig of them."""
+    """Parse and validate the two argument lists, and build the configurations of transformer and optimizer of them."""
     os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE=str(bundle["world"]))
     os.environ.pop("CUDA_DEVICE_MAX_CONNECTIONS", None)
     os.environ.update(bundle["env"])
@@ -21,4 +25,6 @@ def accept(bundle):
     arguments = parse_args()
     validate_args(arguments)
     config = core_transformer_config_from_args(arguments)
+    names = [field.name for field in dataclasses.fields(OptimizerConfig) if hasattr(arguments, field.name)]
+    OptimizerConfig(**{name: getattr(arguments, name) for name in names})
     return {"data_parallel_size": arguments.data_parallel_size, "layers": config.num_layers}

@@ -26,6 +26,7 @@ LAUNCHERS = (
     ["megatron-core==0.16.1"],
     ["nemo-automodel==0.7.0", "megatron-fsdp==0.5.0"],
     ["axolotl==0.19.0"],
+    ["nanotron==0.4", "dacite"],
     ["deepspeed==0.19.8", "--no-build-isolation"],
 )
 # Wheels for Python 3.12 of which Python files are read, by the folder that they are unpacked into.

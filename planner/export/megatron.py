@@ -136,7 +136,10 @@ def _sharding(configuration: Configuration, choice: Choice) -> dict[str, Value]:
     if choice.zero_stage == 0 and not small and not choice.offload.optimizer:
         return {**overlaps}
     if choice.zero_stage == 0:  # one copy of the states: what steps it is a part of the distributed optimizer
-        alone = {"use_distributed_optimizer": True, "data_parallel_sharding_strategy": UNSHARDED}
+        alone: dict[str, Value] = {
+            "use_distributed_optimizer": True,
+            "data_parallel_sharding_strategy": UNSHARDED,
+        }
         return {**alone, **overlaps, **_optimizer_types(configuration, choice)}
     if choice.zero_stage == 3 and not choice.reshard_after_forward:
         return {"use_torch_fsdp2": True, "torch_fsdp2_no_reshard_after_forward": True, "ckpt_format": "torch_dist"}

@@ -26,6 +26,7 @@ PACKAGES = {
     "accelerate": "accelerate",
     "trainer": "transformers",
     "automodel": "nemo_automodel.recipes._dist_utils",
+    "nanotron": "nanotron",
     "axolotl": "axolotl.utils.schemas.config",
     "maxtext": "maxtext",
 }

@@ -109,9 +109,8 @@ def _calls(function: ast.FunctionDef) -> Iterator[ast.Call]:
     """The calls in a function that add arguments."""
     for node in ast.walk(function):
         if isinstance(node, ast.Call):
-            if isinstance(node.func, ast.Attribute) and node.func.attr == "add_argument":
-                yield node
-            elif isinstance(node.func, ast.Name) and node.func.id == "ArgumentGroupFactory":
+            called = ast.unparse(node.func)
+            if called.endswith(".add_argument") or called == "ArgumentGroupFactory":
                 yield node
 
 
@@ -124,9 +123,7 @@ def _written_out(call: ast.Call) -> dict[str, Argument]:
 
 def _made(wheel: Wheel, function: ast.FunctionDef, call: ast.Call) -> dict[str, Argument]:
     """The arguments that Megatron's factory makes of a dataclass, without those that the call excludes."""
-    assigned = {
-        ast.unparse(node.targets[0]): node.value for node in ast.walk(function) if isinstance(node, ast.Assign)
-    }
+    assigned = {ast.unparse(node.targets[0]): node.value for node in ast.walk(function) if isinstance(node, ast.Assign)}
     excluded = next((word.value for word in call.keywords if word.arg == "exclude"), ast.List([]))
     excluded = assigned[excluded.id] if isinstance(excluded, ast.Name) else excluded
     left_out = ast.literal_eval(excluded)

@@ -15,7 +15,6 @@ from planner.rules.torchtitan import TORCHTITAN
 __all__ = ["RECIPE_RULES"]
 
 
-
 def _computes_in_bf16(launcher: Launcher, why: str) -> Rule:
     """Matrix products are in bf16."""
     return launcher.rule(

@@ -6,15 +6,15 @@ Bridge itself imports Transformer Engine, which needs CUDA to be built.
 import dataclasses
 import json
 
+import megatron_wheel  # makes the wheel importable
 import torch
-from megatron_wheel import stand_in_for_transformer_engine  # makes the wheel importable
 from megatron.core.distributed import DistributedDataParallelConfig
 from megatron.core.optimizer import OptimizerConfig
 from megatron.core.transformer import TransformerConfig
 from megatron.training.config.common_config import DistributedInitConfig
 from megatron.training.config.training_config import CheckpointConfig, TrainingConfig
 
-stand_in_for_transformer_engine()
+megatron_wheel.stand_in_for_transformer_engine()
 
 SECTIONS = {
     "model": TransformerConfig,

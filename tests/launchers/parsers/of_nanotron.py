@@ -44,7 +44,9 @@ def accept(bundle):
     values = yaml.safe_load(bundle["files"]["nanotron.yaml"])
     assert set(values) <= {*OTHERS, "parallelism"}, set(values)
     later = {name: values["parallelism"].pop(name) for name in LATER}
-    config = get_config_from_dict({name: {**OTHERS.get(name, {}), **values.get(name, {})} for name in {*OTHERS, *values}})
+    config = get_config_from_dict(
+        {name: {**OTHERS.get(name, {}), **values.get(name, {})} for name in {*OTHERS, *values}}
+    )
     sizes = config.parallelism
     assert sizes.dp * sizes.pp * sizes.tp * later["context_parallel_size"] == bundle["world"]
     assert isinstance(later["recompute_layer"], bool)

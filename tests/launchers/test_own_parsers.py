@@ -21,8 +21,26 @@ COUNT = 200
 LAUNCHER = {parser: parser for parser in PACKAGES} | {"transformer_config": "megatron"}
 PARSERS = pytest.mark.parametrize("parser", PACKAGES)
 
-# The legal rules that each parser checks, too: it refuses an export that breaks one.
-CHECKED: dict[str, set[str]] = {}
+RANKS = {"degrees-multiply", "tp-inside-domain"}
+SHARDS = {"degrees-multiply", "shards-and-replicas-make-dp"}
+HEADS = {"tp-divides-heads", "tp-splits-kv-heads"}
+# The legal rules that each parser, or its launcher's own check of the mesh, enforces: it refuses what breaks them.
+CHECKED: dict[str, set[str]] = {
+    "megatron": {
+        *("batch-divides", "cp-splits-sequence", "ep-divides-experts", "interleaving-needs-pipeline"),
+        *("stages-hold-all-layers", *RANKS, *HEADS),
+    },
+    "bridge": {"sequence-parallel-needs-tp", "stages-hold-all-layers"},
+    "transformer_config": {"sequence-parallel-needs-tp", "stages-hold-all-layers", *HEADS},
+    "torchtitan": {"cp-splits-sequence", *SHARDS},
+    "deepspeed": {"batch-divides", "cp-switches-heads", "microbatches-make-batch", *RANKS},
+    "accelerate": SHARDS,
+    "trainer": {"tp-inside-domain", *SHARDS},
+    "automodel": {"cp-splits-sequence", "experts-fill-stage", "tp-inside-domain", *SHARDS},
+    "nanotron": {"degrees-multiply"},
+    "axolotl": set(),
+    "maxtext": {"batch-divides", "experts-fill-stage", "tp-inside-domain", *SHARDS},
+}
 # Arguments that there are where NVIDIA's quantization package is, which is not public.
 OF_ANOTHER_PACKAGE = {"--kitchen-config-file", "--kitchen-recipe-number"}
 # Its choices are an enumeration of the standard library, not of the wheel.

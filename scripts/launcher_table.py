@@ -22,8 +22,8 @@ which it must accept all, and plans that break one legal rule each, which we mus
 and validator of Megatron-LM and the dataclasses of Megatron Bridge's container (megatron-core 0.19.2),
 `TransformerConfig` of megatron-core 0.16.1, torchtitan's recipes and flags, `DeepSpeedConfig`, accelerate's
 configuration and plugins, `TrainingArguments`, AutoModel's distributed section, Axolotl's schema. Three are judged in
-part: of Bridge itself nothing runs without Transformer Engine, of nanotron the newest release in the package index lacks
-two of our keys (`context_parallel_size`, `recompute_layer`), and of MaxText base.yml is read for keys and types.
+part: of Bridge itself nothing runs without Transformer Engine, the newest nanotron in the package index lacks two of
+our keys (`context_parallel_size`, `recompute_layer`), and of MaxText base.yml is read for keys and types.
 Everywhere, without any launcher, the arguments are compared with `data/launchers/megatron.json`, which
 `scripts/distil_megatron.py` reads off megatron-core's wheel.
 

@@ -6,6 +6,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from cli.app import answer, app
+from cli.completion import searched
 from cli.options import (
     OUTPUT,
     QUESTIONS,
@@ -65,6 +66,7 @@ def planning(
         str | None,
         typer.Option(
             help="Search these, too: precision, optimizer, loss (of the recipe), offload, groups, meshes.",
+            autocompletion=searched,
             metavar="NAMES",
             rich_help_panel=SEARCH,
         ),
@@ -79,15 +81,15 @@ def planning(
     ] = None,
     top_k: Annotated[int, typer.Option(help="Plans to tell.", metavar="N", rich_help_panel=SEARCH)] = 5,
     jobs: Annotated[
-        int | None,
+        int,
         typer.Option(
-            help="Processes of a large search; without it one a core, at most 4.",
+            help="Processes of a large search; the plan does not depend on it.",
             metavar="N",
             rich_help_panel=SEARCH,
             min=1,
             max=256,
         ),
-    ] = None,
+    ] = 1,
     set_: Set = None,
     why_not: WhyNot = None,
     advise: Annotated[

@@ -32,7 +32,7 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import AfterValidator, Field, model_validator
 
 from cost_models.specs.base import FloatByName, FrozenDict, Name, Sources, Spec
-from cost_models.specs.catalog import data_folder
+from cost_models.specs.data import data_folder
 from cost_models.specs.errors import UnknownNameError, did_you_mean
 
 __all__ = [

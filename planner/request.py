@@ -20,6 +20,7 @@ from cost_models.specs.units import format_tokens, parse_bytes, parse_count, par
 from cost_models.specs.workload import WorkloadSpec, default_workload
 from planner import rules
 from planner.errors import RequestError
+from planner.flag_values import SEARCHABLE, TARGETS
 from planner.overrides import Overrides
 from planner.recipe_parts import with_optimizer
 from planner.rules import FLEXIBLE, OPTIMIZERS, PRECISIONS, SCHEDULES
@@ -30,23 +31,6 @@ DEFAULT_TOP_K = 5
 MAX_SEQUENCES = 10**9
 SEARCHED = ("1f1b", "interleaved", "gpipe")
 """The schedules of a search that names neither schedules nor a target."""
-TARGETS = (
-    "any",
-    "megatron",
-    "bridge",
-    "torchtitan",
-    "deepspeed",
-    "accelerate",
-    "trainer",
-    "automodel",
-    "nanotron",
-    "axolotl",
-    "maxtext",
-    "runtime",
-)
-"""What a plan can be for: any open launcher, one of them, or this project's own runtime."""
-SEARCHABLE = ("precision", "optimizer", "loss", "offload", "groups", "meshes")
-"""What is searched on request only: variants of the recipe, and knobs that cost time and rarely win."""
 
 
 @dataclass(frozen=True)

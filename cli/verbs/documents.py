@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from cli.app import answer, app
+from cli.completion import launchers
 from cli.options import OUTPUT, Json, OutputFolder, WhyNot
 
 
@@ -67,7 +68,10 @@ def explain(
 @app.command()
 def export(
     file: Annotated[str, typer.Argument(help="A plan document, - for standard input.", metavar="PLAN")],
-    to: Annotated[str, typer.Option("--to", help="The launcher: megatron, torchtitan, ...", metavar="NAME")],
+    to: Annotated[
+        str,
+        typer.Option("--to", help="The launcher: megatron, torchtitan, ...", metavar="NAME", autocompletion=launchers),
+    ],
     output: OutputFolder = None,
     nearest: Annotated[
         bool, typer.Option("--nearest", help="Export the closest plan that the launcher can express; tell its cost.")
@@ -83,7 +87,7 @@ def export(
 @app.command()
 def port(
     folder: Annotated[str, typer.Argument(help="A folder that `plan export` wrote.", metavar="DIR")],
-    to: Annotated[str, typer.Option("--to", help="The other launcher.", metavar="NAME")],
+    to: Annotated[str, typer.Option("--to", help="The other launcher.", metavar="NAME", autocompletion=launchers)],
     output: OutputFolder = None,
     json: Json = False,
 ) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from cost_models.specs.catalog import data_folder
+from cost_models.specs.data import data_folder
 from cost_models.specs.errors import did_you_mean
 from cost_models.specs.files import read_text
 

@@ -24,16 +24,17 @@ from cli.options import (
     Optimizer,
     Output,
     Precision,
+    Profile,
     Recipe,
     SeqLen,
     Set,
     Target,
     WhyNot,
 )
-from cli.verbs import checking, documents, listing, training
+from cli.verbs import checking, documents, listing, profiling, training
 
 # Named, so that they are imported for what they do: verbs join the command when their module is read.
-VERBS = (documents, checking, listing, training)
+VERBS = (documents, checking, listing, profiling, training)
 
 
 @app.callback(
@@ -52,6 +53,7 @@ def planning(
     cluster: Cluster = None,
     nodes: Nodes = None,
     gpus_per_node: GpusPerNode = None,
+    profile: Profile = None,
     seq_len: SeqLen = None,
     global_batch: GlobalBatch = None,
     global_batch_tokens: GlobalBatchTokens = None,
@@ -149,6 +151,7 @@ def planning(
         "cluster": cluster,
         "nodes": nodes,
         "gpus_per_node": gpus_per_node,
+        "profile": profile,
         "seq_len": seq_len,
         "global_batch": global_batch,
         "global_batch_tokens": global_batch_tokens,

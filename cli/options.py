@@ -60,6 +60,16 @@ Cluster = Annotated[
         rich_help_panel=HARDWARE,
     ),
 ]
+Profile = Annotated[
+    str | None,
+    typer.Option(
+        help="Measured profile of the devices: a file of `plan profile`.", metavar="FILE", rich_help_panel=HARDWARE
+    ),
+]
+TimedBy = Annotated[
+    str | None,
+    typer.Option("--profile", help="Measured profile that times the plan, where no catalog has it.", metavar="FILE"),
+]
 Nodes = Annotated[
     str | None, typer.Option(help="Full nodes, instead of --gpus.", metavar="N", rich_help_panel=HARDWARE)
 ]

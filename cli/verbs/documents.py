@@ -6,7 +6,7 @@ import typer
 
 from cli.app import answer, app
 from cli.completion import launchers
-from cli.options import OUTPUT, Json, OutputFolder, WhyNot
+from cli.options import OUTPUT, Json, OutputFolder, TimedBy, WhyNot
 
 
 @app.command()
@@ -41,12 +41,13 @@ def simulate(
         str | None,
         typer.Option(help="Write a trace for Perfetto and chrome://tracing.", metavar="FILE", rich_help_panel=OUTPUT),
     ] = None,
+    profile: TimedBy = None,
     json: Json = False,
 ) -> None:
     """Replay a plan action by action: what each rank does when, what the step waits for, memory over time."""
     from cli.simulate import simulate
 
-    files = {"svg_file": svg, "html_file": html, "trace_file": trace}
+    files = {"svg_file": svg, "html_file": html, "trace_file": trace, "profile": profile}
     answer(lambda: simulate(file, as_json=json, perturb=perturb or (), compare=compare or (), **files), json)
 
 
@@ -57,12 +58,13 @@ def explain(
         list[int] | None, typer.Option(help="Explain this stage alone; may be repeated.", metavar="K")
     ] = None,
     why_not: WhyNot = None,
+    profile: TimedBy = None,
     json: Json = False,
 ) -> None:
     """Print the formulas of a plan with its numbers put in, by stage and cause; or why it is not another plan."""
     from cli.explain import explain
 
-    answer(lambda: explain(file, stages=stage or [], why_not=why_not, as_json=json), json)
+    answer(lambda: explain(file, stages=stage or [], why_not=why_not, profile=profile, as_json=json), json)
 
 
 @app.command()
@@ -76,12 +78,13 @@ def export(
     nearest: Annotated[
         bool, typer.Option("--nearest", help="Export the closest plan that the launcher can express; tell its cost.")
     ] = False,
+    profile: TimedBy = None,
     json: Json = False,
 ) -> None:
     """Write a plan in the form of a launcher: its configuration, variables and command. Exit 3 where it has no form."""
     from cli.export import export
 
-    answer(lambda: export(file, to=to, output=output, take_nearest=nearest, as_json=json), json)
+    answer(lambda: export(file, to=to, output=output, take_nearest=nearest, profile=profile, as_json=json), json)
 
 
 @app.command()

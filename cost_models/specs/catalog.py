@@ -14,7 +14,7 @@ from cost_models.specs.base import Spec
 from cost_models.specs.cluster import ClusterSpec
 from cost_models.specs.data import Kind, data_folder, names
 from cost_models.specs.errors import SpecError, UnknownNameError, did_you_mean
-from cost_models.specs.files import read_text
+from cost_models.specs.files import read_json, read_text
 from cost_models.specs.gpu import GpuSpec
 from cost_models.specs.hf_config import load_cached_config, load_hf_config
 from cost_models.specs.model import ModelSpec
@@ -116,7 +116,7 @@ def _profile_fields(name: str) -> dict[str, Any]:
     fields = _fields("profiles", name)
     if isinstance(fields.get("tables"), str):
         folder = Path(name).parent if _is_file(name) else data_folder() / "profiles"
-        fields["tables"] = _read_json(folder / fields["tables"])
+        fields["tables"] = read_json(folder / fields["tables"])
     return fields
 
 
@@ -141,11 +141,15 @@ def _profile_name(gpu: str) -> str:
     return gpu if known else load_gpu(gpu).name
 
 
-def load_cluster(name: str, gpus: int) -> ClusterSpec:
-    """Return a cluster of `gpus` GPUs by preset name, alias or TOML file. Raises UnknownNameError or SpecError."""
+def load_cluster(name: str, gpus: int, *, known: GpuSpec | None = None) -> ClusterSpec:
+    """Return a cluster of `gpus` GPUs by preset name, alias or TOML file. Raises UnknownNameError or SpecError.
+
+    A file may name the GPU that is `known`, which no catalog needs to have.
+    """
     fields = _fields("clusters", name)
     if isinstance(fields.get("gpu"), str):
-        fields["gpu"] = load_gpu(fields["gpu"])
+        is_known = known is not None and key(fields["gpu"]) == key(known.name)
+        fields["gpu"] = known if is_known else load_gpu(fields["gpu"])
     return ClusterSpec.model_validate({**fields, "gpus": gpus})
 
 
@@ -233,17 +237,6 @@ def _read(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
         message = f"{path} is not valid TOML: {reason}"
-        raise SpecError(message) from error
-
-
-def _read_json(path: Path) -> Any:
-    """Return the content of a JSON file. Raises SpecError."""
-    text = read_text(path)
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-        message = f"{path} is not valid JSON: {reason}"
         raise SpecError(message) from error
 
 

@@ -13,23 +13,27 @@ from cli.main import app
 FLAGS = {
     "": "--advise --cluster --gap --global-batch --global-batch-tokens --gpu --gpus --gpus-per-node "
     "--install-completion --jobs --json --largest-model --max-global-batch --max-seq-len --mem --min-gpus --model "
-    "--nodes --optimizer --output --precision --recipe --schedule --search --seq-len --set "
+    "--nodes --optimizer --output --precision --profile --recipe --schedule --search --seq-len --set "
     "--show-completion --stats --target --time-limit --top-k --version --why-not -o",
     "check": "--cluster --global-batch --global-batch-tokens --gpu --gpus --gpus-per-node --json --mem --model --nodes "
-    "--optimizer --output --precision --recipe --seq-len --set --target -o",
+    "--optimizer --output --precision --profile --recipe --seq-len --set --target -o",
     "clusters": "--json",
-    "evaluate": "--json --out",
-    "explain": "--json --stage --why-not",
-    "export": "--json --nearest --output --to -o",
+    "evaluate": "--json --out --profile",
+    "explain": "--json --profile --stage --why-not",
+    "export": "--json --nearest --output --profile --to -o",
     "gpus": "--json",
     "models": "--json",
     "port": "--json --output --to -o",
+    "profile": "",
+    "profile diff": "--json --most",
+    "profile merge": "--json --output -o",
+    "profile show": "--json --svg",
     "recipes": "--json",
     "rules": "--json --launcher",
     "run": "--data --json --learning-rate --local-ranks --log --report --seed --steps --timeout --weights",
     "schema": "--json",
     "show": "--json",
-    "simulate": "--compare --html --json --perturb --svg --trace",
+    "simulate": "--compare --html --json --perturb --profile --svg --trace",
     "verify": "--json --timeout",
 }
 COMMAND = [sys.executable, "-m", "cli.main"]
@@ -41,6 +45,9 @@ def test_verbs_and_flags_are_frozen() -> None:
     command = typer.main.get_command(app)
     context = typer.Context(command)
     verbs = {name: command.get_command(context, name) for name in command.list_commands(context)}
+    for group in [name for name, verb in verbs.items() if hasattr(verb, "list_commands")]:
+        names = verbs[group].list_commands(context)
+        verbs |= {f"{group} {name}": verbs[group].get_command(context, name) for name in names}
     names = {
         name: [flag for parameter in verb.params for flag in (*parameter.opts, *parameter.secondary_opts)]
         for name, verb in {"": command, **verbs}.items()

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from planner.proposal import of_text
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from cli.dry_comparison import Comparison, Quantity, compared
@@ -19,6 +18,7 @@ from planner.check import checked
 from planner.document import PlanDocument, Recompute, read, write
 from planner.explain.setting import Plan
 from planner.fixed import planned
+from planner.proposal import of_text
 from planner.request import build_request
 from runtime import dry_run as module
 from runtime.constants import Constants

@@ -6,12 +6,14 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from cli.app import answer, app
-from cli.completion import searched
 from cli.options import (
     OUTPUT,
     QUESTIONS,
     SEARCH,
+    Assume,
     Cluster,
+    Days,
+    Gap,
     GlobalBatch,
     GlobalBatchTokens,
     Gpu,
@@ -24,17 +26,23 @@ from cli.options import (
     Optimizer,
     Output,
     Precision,
+    Price,
     Profile,
     Recipe,
+    Schedule,
+    SearchMore,
     SeqLen,
     Set,
     Target,
+    TimeLimit,
+    Tokens,
+    TopK,
     WhyNot,
 )
-from cli.verbs import checking, documents, listing, profiling, training
+from cli.verbs import checking, documents, listing, profiling, studies, training
 
 # Named, so that they are imported for what they do: verbs join the command when their module is read.
-VERBS = (documents, checking, listing, profiling, training)
+VERBS = (documents, checking, studies, listing, profiling, training)
 
 
 @app.callback(
@@ -58,30 +66,11 @@ def planning(
     global_batch: GlobalBatch = None,
     global_batch_tokens: GlobalBatchTokens = None,
     target: Target = "any",
-    schedule: Annotated[
-        str | None,
-        typer.Option(
-            help="Search these pipeline schedules alone: zb-v, or 1f1b,v-half.", metavar="NAMES", rich_help_panel=SEARCH
-        ),
-    ] = None,
-    search: Annotated[
-        str | None,
-        typer.Option(
-            help="Search these, too: precision, optimizer, loss (of the recipe), offload, groups, meshes.",
-            autocompletion=searched,
-            metavar="NAMES",
-            rich_help_panel=SEARCH,
-        ),
-    ] = None,
-    gap: Annotated[
-        float,
-        typer.Option(help="Stop when no plan can be faster by this fraction.", rich_help_panel=SEARCH),
-    ] = 0.005,
-    time_limit: Annotated[
-        float | None,
-        typer.Option(help="Stop after this long, best so far.", metavar="SECONDS", rich_help_panel=SEARCH),
-    ] = None,
-    top_k: Annotated[int, typer.Option(help="Plans to tell.", metavar="N", rich_help_panel=SEARCH)] = 5,
+    schedule: Schedule = None,
+    search: SearchMore = None,
+    gap: Gap = 0.005,
+    time_limit: TimeLimit = None,
+    top_k: TopK = 5,
     jobs: Annotated[
         int,
         typer.Option(
@@ -122,6 +111,34 @@ def planning(
             rich_help_panel=QUESTIONS,
         ),
     ] = None,
+    one_more_node: Annotated[
+        bool,
+        typer.Option("--one-more-node", help="Tell what one more node buys.", rich_help_panel=QUESTIONS),
+    ] = False,
+    best_upgrade: Annotated[
+        bool,
+        typer.Option(
+            "--best-upgrade",
+            help="Tell which single upgrade helps most: memory, NVLink, network, GPUs.",
+            rich_help_panel=QUESTIONS,
+        ),
+    ] = False,
+    upgrade_by: Annotated[
+        float,
+        typer.Option(help="How many times as much an upgrade gives.", metavar="FACTOR", rich_help_panel=QUESTIONS),
+    ] = 1.25,
+    cheapest: Annotated[
+        bool,
+        typer.Option(
+            "--cheapest",
+            help="Find the cheapest cluster for --tokens in --days, of the GPUs in --price.",
+            rich_help_panel=QUESTIONS,
+        ),
+    ] = False,
+    tokens: Tokens = None,
+    days: Days = None,
+    price: Price = None,
+    assume: Assume = None,
     json: Json = False,
     output: Output = None,
     stats: Annotated[
@@ -169,8 +186,11 @@ def planning(
     questions = {
         **{"min_gpus": min_gpus, "max_seq_len": max_seq_len},
         **{"max_global_batch": max_global_batch, "largest_model": largest_model},
+        **{"one_more_node": one_more_node, "best_upgrade": best_upgrade, "cheapest": cheapest},
     }
+    money = {"tokens": tokens, "days": days, "price": price, "assume": assume or ()}
     more: dict[str, Any] = {"stats": stats, "why_not": why_not, "advise": advise, "questions": questions, "jobs": jobs}
+    more |= {"money": money, "upgrade_by": upgrade_by}
     answer(lambda: plan(flags, as_json=json, output=output, **more), json)
 
 

@@ -4,9 +4,10 @@ from typing import Annotated
 
 import typer
 
-from cli.completion import catalog_names, launchers
+from cli.completion import catalog_names, launchers, searched
 
 MODEL, HARDWARE, BATCH, SEARCH, OUTPUT = "Model", "Hardware", "Step", "Search", "Output"
+RUN = "Whole run: days, money, energy, failures"
 QUESTIONS = "Questions, instead of a plan of all that is given"
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, also on failure.", rich_help_panel=OUTPUT)]
@@ -117,5 +118,47 @@ WhyNot = Annotated[
     str | None,
     typer.Option(
         help="Tell why the plan does not have these values: tp=8,pp=2.", metavar="KEY=VALUE,...", rich_help_panel=OUTPUT
+    ),
+]
+
+Schedule = Annotated[
+    str | None,
+    typer.Option(
+        help="Search these pipeline schedules alone: zb-v, or 1f1b,v-half.", metavar="NAMES", rich_help_panel=SEARCH
+    ),
+]
+SearchMore = Annotated[
+    str | None,
+    typer.Option(
+        "--search",
+        help="Search these, too: precision, optimizer, loss (of the recipe), offload, groups, meshes.",
+        autocompletion=searched,
+        metavar="NAMES",
+        rich_help_panel=SEARCH,
+    ),
+]
+Gap = Annotated[float, typer.Option(help="Stop when no plan can be faster by this fraction.", rich_help_panel=SEARCH)]
+TimeLimit = Annotated[
+    float | None,
+    typer.Option(help="Stop after this long, best so far.", metavar="SECONDS", rich_help_panel=SEARCH),
+]
+TopK = Annotated[int, typer.Option(help="Plans to tell.", metavar="N", rich_help_panel=SEARCH)]
+Tokens = Annotated[
+    str | None,
+    typer.Option(help="Tokens of the whole run: 15T, 300B.", metavar="TOKENS", rich_help_panel=RUN),
+]
+Days = Annotated[float | None, typer.Option(help="Days that the run may take.", metavar="N", rich_help_panel=RUN)]
+Price = Annotated[
+    str | None,
+    typer.Option(
+        help="Dollars for an hour of one GPU: 2.5, or h100-sxm=2.5,b200=4.0.", metavar="PRICE", rich_help_panel=RUN
+    ),
+]
+Assume = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Set what days, money, energy and goodput rest on: pue=1.2, failures_per_gpu_day=0.001, restart_s=300.",
+        metavar="NAME=VALUE",
+        rich_help_panel=RUN,
     ),
 ]

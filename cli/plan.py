@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from cli.economics import asked, economics_data, economy_of, print_economics
 from cli.explain import answer_data, check_why_not, print_answer
 from cli.failure import DONE, INFEASIBLE, INTERRUPTED, LIMIT
 from cli.output import print_json, print_text
@@ -13,6 +14,7 @@ from cli.progress import live_line
 from cli.show import print_document
 from cli.stats import statistics
 from planner.document import PlanDocument, check_writable, dumps, write, write_text
+from planner.economics import Economy
 from planner.errors import InfeasibleError, Interrupted, LimitReached, RequestError
 from planner.request import PlanRequest
 
@@ -30,14 +32,23 @@ def plan(
     advise: bool = False,
     jobs: int = 1,
     questions: dict[str, Any] | None = None,
+    money: dict[str, Any] | None = None,
+    upgrade_by: float = 1.25,
 ) -> int:
     """Plans what the flags ask for and prints it, or answers one of the inverse questions; the exit code.
 
-    With `advise` also what each launcher could, and what single changes would bring. The plan of an inverse question
-    is that of its answer.
+    With `advise` also what each launcher could, and what single changes would bring; with `money` what the run comes
+    to. The plan of an inverse question is that of its answer.
 
     Raises PlannerError or SpecError. A search that was stopped early prints its best so far and warns on stderr.
     """
+    economy = economy_of(money)
+    question = asked(questions or {}, flags, economy)
+    if question is not None:
+        from cli.questions import ask
+
+        way: dict[str, Any] = {"upgrade_by": upgrade_by, "jobs": jobs, "as_json": as_json, "output": output}
+        return ask(question, flags, economy or Economy(), **way)
     for path in filter(None, (output, stats)):
         check_writable(path)
     if why_not is not None:
@@ -59,10 +70,12 @@ def plan(
         write(document, output)
     if stats is not None:
         write_text(statistics(document, wall_time_s), stats)
+    extra |= economics_data(document, economy)
     if as_json and (changes is not None or why_not is not None or extra):
         print_json(extra | _with_changes(document, changes) | answer_data(document, why_not, request))
         return code
     print_document(document, as_json=as_json)
+    print_economics(document, economy)
     _print_changes(document, changes)
     if why_not is not None:
         print_answer(document, why_not, request)

@@ -5,7 +5,6 @@ from dataclasses import replace
 from math import inf
 
 import numpy as np
-from numpy.typing import NDArray
 
 from planner import bounds, options, space
 from planner.alike import alike_options
@@ -15,7 +14,6 @@ from planner.layout_costs import LayoutCosts
 from planner.pipeline import Pipeline
 from planner.predict import CostModel
 from planner.space import take
-from solver.assignment import Path
 from solver.cutting_planes import cutting_planes
 from solver.dynamic_program import minimum_cost
 
@@ -114,12 +112,9 @@ def tightened(search: Search, candidate: Candidate) -> Candidate:
     candidate = under_cutoff(search, candidate)
     pipeline = candidate.pipeline
 
-    def replay(choice: NDArray[np.int64]) -> tuple[float, Path]:
-        return pipeline.step_s(choice), pipeline.critical_path(choice)
-
     result = cutting_planes(
         pipeline.assignment(candidate.choice),
-        replay,
+        pipeline.step_and_path,
         gap=search.request.gap / 2,
         cutoff=search.cutoff_s,
         start=candidate.choice if len(candidate.choice) else None,

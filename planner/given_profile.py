@@ -27,7 +27,7 @@ def given(path: str | None) -> MeasuredProfile | None:
     return None if path is None else measured_profile.read(path)
 
 
-def preset(measured: MeasuredProfile, gpu: str | None, cluster: str | None) -> ClusterSpec:
+def preset(measured: MeasuredProfile, gpu: str | None, cluster: str | ClusterSpec | None) -> ClusterSpec:
     """The devices of a profile, in the cluster that --cluster names or as they were measured.
 
     Raises RequestError where --gpu or --cluster name another device.
@@ -38,10 +38,11 @@ def preset(measured: MeasuredProfile, gpu: str | None, cluster: str | None) -> C
         raise RequestError(message)
     if cluster is None:
         return measured.cluster
-    found = catalog.load_cluster(cluster, 1, known=device)
+    named = cluster.name if isinstance(cluster, ClusterSpec) else cluster
+    found = cluster if isinstance(cluster, ClusterSpec) else catalog.load_cluster(cluster, 1, known=device)
     if found.gpu.name != device.name:
         message = (
-            f"--cluster {cluster}, whose GPU is {found.gpu.name}, contradicts --profile: {name} was measured on "
+            f"--cluster {named}, whose GPU is {found.gpu.name}, contradicts --profile: {name} was measured on "
             f"{device.name}"
         )
         raise RequestError(message)

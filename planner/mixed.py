@@ -25,7 +25,8 @@ def requests_of(flags: Mapping[str, Any]) -> tuple[PlanRequest, ...]:
 
     All of them are of the same step, that of the largest group. Raises RequestError or SpecError.
     """
-    mixed = catalog.load_mixed_cluster(flags["cluster"]) if flags.get("cluster") else None
+    named = isinstance(flags.get("cluster"), str)
+    mixed = catalog.load_mixed_cluster(flags["cluster"]) if named else None
     if mixed is None:
         return (build_request(**flags),)
     for name in CONTRADICTING:

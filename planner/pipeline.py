@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cost_models import schedules
 from cost_models.communication import hop_seconds
-from cost_models.schedules.critical_path import critical_path
+from cost_models.schedules.critical_path import span_and_path
 from cost_models.schedules.simulate import simulate
 from cost_models.schedules.table import ActionTable
 from cost_models.schedules.times import StageTimes
@@ -243,12 +243,29 @@ class Pipeline:
 
     def critical_path(self, choice: ArrayLike) -> Path:
         """The longest path of a choice's replay: a bound that every other choice obeys too."""
-        path = critical_path(self.table, self.times(np.asarray(choice)))
+        return self.step_and_path(choice)[1]
+
+    def step_and_path(self, choice: ArrayLike) -> tuple[float, Path]:
+        """`step_s` and `critical_path` of a choice, replayed once."""
+        rows = np.asarray(choice)
+        key = rows.tobytes()
+        if key not in self._replays:
+            span_s, path = self._replay(rows)
+            self._replays[key] = span_s + float(self.options["global_s"][rows].max()), path
+        return self._replays[key]
+
+    @cached_property
+    def _replays(self) -> dict[bytes, tuple[float, Path]]:
+        """What was replayed with its path, by choice."""
+        return {}
+
+    def _replay(self, rows: NDArray[Any]) -> tuple[float, Path]:
+        span_s, path = span_and_path(self.table, self.times(rows))
         edges = np.column_stack([path.first, path.last])
         no_terms = np.zeros((len(edges), 3))
         chunks = [getattr(path, name.removesuffix("_s")) for name in self.chunk_s]
         coefficients = np.concatenate([*chunks, edges, no_terms], axis=1)
-        return Path(coefficients.astype(np.float64), float(path.hop @ self.hop_s))
+        return float(span_s), Path(coefficients.astype(np.float64), float(path.hop @ self.hop_s))
 
     def chosen(self, choice: ArrayLike) -> Rows:
         """The option rows of a choice, one a stage, with every output of the stage expressions."""

@@ -110,7 +110,7 @@ class HardwareFlags:
     gpus: int | str | None
     mem: str | None
     gpu: str | None
-    cluster: str | None
+    cluster: str | ClusterSpec | None
     nodes: int | str | None
     gpus_per_node: int | str | None
     profile: MeasuredProfile | None = None
@@ -126,19 +126,19 @@ class Hardware:
 
 
 def build_request(
-    model: str,
+    model: str | ModelSpec,
     gpus: int | str | None = None,
     mem: str | None = None,
     *,
     gpu: str | None = None,
-    cluster: str | None = None,
+    cluster: str | ClusterSpec | None = None,
     nodes: int | str | None = None,
     gpus_per_node: int | str | None = None,
     profile: str | None = None,
-    seq_len: str | None = None,
+    seq_len: str | int | None = None,
     global_batch: int | str | None = None,
-    global_batch_tokens: str | None = None,
-    recipe: str | None = None,
+    global_batch_tokens: str | int | None = None,
+    recipe: str | FrameworkRecipe | None = None,
     target: str = "any",
     schedule: str | None = None,
     precision: str | None = None,
@@ -149,14 +149,14 @@ def build_request(
     top_k: int = DEFAULT_TOP_K,
     overrides: Sequence[str] = (),
 ) -> PlanRequest:
-    """The request that names and sizes stand for, with the defaults filled in and told in `assumptions`.
+    """The request that names (or specs) and sizes stand for, with the defaults filled in and told in `assumptions`.
 
     `profile` is the file of a measured one, in place of the catalog's. `overrides` are `spec.field=value` texts for any
     field of model, cluster, workload, recipe and profile.
     Raises RequestError or SpecError, which name the flag or field, the value and what is allowed.
     """
     changes, measured = Overrides.parse(overrides), given_profile.given(profile)
-    loaded, model_notes = catalog.load_model_with_notes(model)
+    loaded, model_notes = (model, ()) if isinstance(model, ModelSpec) else catalog.load_model_with_notes(model)
     model_spec = changes.applied(loaded)
     hardware = _hardware(changes, HardwareFlags(gpus, mem, gpu, cluster, nodes, gpus_per_node, measured))
     num_gpus = hardware.cluster.gpus
@@ -244,7 +244,7 @@ def _names(text: str, flag: str, known: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _recipe(
-    workload: WorkloadSpec, recipe: str, precision: str | None, optimizer: str | None
+    workload: WorkloadSpec, recipe: str | FrameworkRecipe, precision: str | None, optimizer: str | None
 ) -> tuple[WorkloadSpec, FrameworkRecipe]:
     """The workload under a precision and an optimizer, and the recipe with the states of that optimizer.
 
@@ -255,7 +255,8 @@ def _recipe(
             message = f"{flag} must be one of {', '.join(known)}, got {name!r}{did_you_mean(name, known)}"
             raise RequestError(message)
     workload = workload.replaced(precision=precision or workload.precision)
-    return with_optimizer(workload, catalog.load_recipe(recipe), optimizer or workload.optimizer)
+    spec = recipe if isinstance(recipe, FrameworkRecipe) else catalog.load_recipe(recipe)
+    return with_optimizer(workload, spec, optimizer or workload.optimizer)
 
 
 def _hardware(changes: Overrides, flags: HardwareFlags) -> Hardware:
@@ -284,17 +285,10 @@ def _preset(flags: HardwareFlags, notes: list[str]) -> ClusterSpec:
     if flags.profile is not None:
         return given_profile.preset(flags.profile, flags.gpu, flags.cluster)
     if flags.cluster is not None:
-        mixed = catalog.load_mixed_cluster(flags.cluster)
-        if mixed is not None:
-            kinds = ", ".join(dict.fromkeys(group.cluster or group.gpu or "" for group in mixed.groups))
-            message = (
-                f"--cluster {flags.cluster} has groups of several kinds of nodes, of which only a plan can be asked: "
-                f"name one kind here ({kinds}) and --gpus"
-            )
-            raise RequestError(message)
-        preset = catalog.load_cluster(flags.cluster, 1)
+        given = flags.cluster if isinstance(flags.cluster, ClusterSpec) else None
+        preset = given or _named_cluster(str(flags.cluster))
         if flags.gpu is not None and catalog.load_gpu(flags.gpu).name != preset.gpu.name:
-            of = f"--cluster {flags.cluster}, whose GPU is {preset.gpu.name}"
+            of = f"--cluster {given.name if given else flags.cluster}, whose GPU is {preset.gpu.name}"
             message = f"--gpu {flags.gpu} contradicts {of}; give one of them"
             raise RequestError(message)
         return preset
@@ -304,6 +298,19 @@ def _preset(flags: HardwareFlags, notes: list[str]) -> ClusterSpec:
         message = "the hardware is missing: give --gpu, --cluster or --mem (80GB stands for an H100)"
         raise RequestError(message)
     return catalog.default_cluster(_gpu_of(flags.mem, notes).name, 1)
+
+
+def _named_cluster(name: str) -> ClusterSpec:
+    """One GPU of a preset or a file. Raises RequestError for a file of several kinds of nodes."""
+    mixed = catalog.load_mixed_cluster(name)
+    if mixed is None:
+        return catalog.load_cluster(name, 1)
+    kinds = ", ".join(dict.fromkeys(group.cluster or group.gpu or "" for group in mixed.groups))
+    message = (
+        f"--cluster {name} has groups of several kinds of nodes, of which only a plan can be asked: name one kind here "
+        f"({kinds}) and --gpus"
+    )
+    raise RequestError(message)
 
 
 def _gpu_of(mem: str, notes: list[str]) -> GpuSpec:
@@ -333,6 +340,8 @@ def _with_nodes_of(preset: ClusterSpec, gpus_per_node: int) -> ClusterSpec:
 
 def _gpu_count(flags: HardwareFlags, gpus_per_node: int) -> int:
     if flags.nodes is None:
+        if flags.gpus is None and isinstance(flags.cluster, ClusterSpec):
+            return flags.cluster.gpus
         if flags.gpus is None:
             message = "the number of GPUs is missing: give --gpus or --nodes"
             raise RequestError(message)
@@ -346,11 +355,11 @@ def _gpu_count(flags: HardwareFlags, gpus_per_node: int) -> int:
 
 
 def _workload(
-    model: ModelSpec, gpus: int, seq_len: str | None, batch: int | str | None, batch_tokens: str | None
+    model: ModelSpec, gpus: int, seq_len: str | int | None, batch: int | str | None, batch_tokens: str | int | None
 ) -> tuple[WorkloadSpec, list[str]]:
     """The step that the flags describe, and a sentence for each default and rounding."""
     default = default_workload(model, gpus)
-    length = default.seq_len if seq_len is None else parse_count(seq_len, "--seq-len")
+    length = default.seq_len if seq_len is None else parse_count(str(seq_len), "--seq-len")
     notes = [] if seq_len else [f"Without --seq-len a sequence has {length:,} tokens."]
     if length > model.max_seq_len:
         notes.append(f"{length:,} tokens are beyond the {model.max_seq_len:,} that {model.name} was made for.")
@@ -362,7 +371,7 @@ def _workload(
     if batch is not None:
         sequences = parse_positive_int(batch, "--global-batch", MAX_SEQUENCES)
         return WorkloadSpec(seq_len=length, global_batch=sequences), notes
-    tokens = default.tokens if batch_tokens is None else parse_count(batch_tokens, "--global-batch-tokens")
+    tokens = default.tokens if batch_tokens is None else parse_count(str(batch_tokens), "--global-batch-tokens")
     if batch_tokens is not None and tokens < length:
         message = f"--global-batch-tokens must be >= the sequence length {length}, got {batch_tokens}"
         raise RequestError(message)

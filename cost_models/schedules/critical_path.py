@@ -56,14 +56,19 @@ def critical_path(table: ActionTable, times: StageTimes) -> PathCoefficients:
 
     With any other times the length of the path is at most the span. Raises as `simulate`.
     """
+    return span_and_path(table, times)[1]
+
+
+def span_and_path(table: ActionTable, times: StageTimes) -> tuple[FloatArray, PathCoefficients]:
+    """`simulate(table, times).span_s` and `critical_path(table, times)`, of one replay."""
     graph = action_graph(table)
     counts = [_counts(graph, part) for part in blocks(graph, times)]
-    cells, first, last, hop = (np.concatenate(parts) for parts in zip(*counts, strict=True))
+    span_s, cells, first, last, hop = (np.concatenate(parts) for parts in zip(*counts, strict=True))
     slices = cells.reshape(*times.batch, len(Kind), table.ranks, table.chunks, table.slices)
     kinds, excess = slices.sum(axis=-1) / table.slices, slices @ attention_excess(table.slices)
     whole = kinds[..., Kind.BACKWARD, :, :]
     ranks = (*times.batch, table.ranks)
-    return PathCoefficients(
+    path = PathCoefficients(
         forward=kinds[..., Kind.FORWARD, :, :],
         input_grad=kinds[..., Kind.INPUT_GRAD, :, :] + whole,
         weight_grad=kinds[..., Kind.WEIGHT_GRAD, :, :] + whole,
@@ -73,6 +78,7 @@ def critical_path(table: ActionTable, times: StageTimes) -> PathCoefficients:
         forward_attention=excess[..., Kind.FORWARD, :, :],
         backward_attention=excess[..., Kind.INPUT_GRAD, :, :] + excess[..., Kind.BACKWARD, :, :],
     )
+    return span_s.reshape(times.batch), path
 
 
 def critical_actions(table: ActionTable, times: StageTimes) -> tuple[IntArray, BoolArray]:
@@ -86,21 +92,22 @@ def critical_actions(table: ActionTable, times: StageTimes) -> tuple[IntArray, B
         raise StageTimesError(msg)
     graph = action_graph(table)
     (columns,) = blocks(graph, times)
-    sent, _, path = _longest(graph, columns)
+    _, sent, _, path = _longest(graph, columns)
     nodes = path[path[:, 0] >= graph.ranks, 0][::-1]
     action = np.empty(graph.ranks + graph.actions, dtype=np.int64)
     action[graph.node] = np.arange(graph.actions)
     return action[nodes], sent[nodes - graph.ranks, 0]
 
 
-def _counts(graph: ActionGraph, columns: TimeColumns) -> tuple[IntArray, IntArray, IntArray, IntArray]:
-    """[batch, ...] how often each duration, first, last and link lies on the critical path."""
-    sent, rank, path = _longest(graph, columns)
+def _counts(graph: ActionGraph, columns: TimeColumns) -> tuple[FloatArray, IntArray, IntArray, IntArray, IntArray]:
+    """[batch, ...] the span, and how often each duration, first, last and link lies on the critical path."""
+    span_s, sent, rank, path = _longest(graph, columns)
     batch = np.broadcast_to(np.arange(columns.batch), path.shape)
     on = path >= graph.ranks
     action, column = path[on] - graph.ranks, batch[on]
     link = np.where(sent[action, column], graph.link[action], graph.ranks)
     return (
+        span_s,
         _histogram(column, graph.duration[action], (columns.batch, graph.durations)),
         _histogram(batch[-1], path[-1], (columns.batch, graph.ranks)),
         _histogram(batch[-1], rank, (columns.batch, graph.ranks)),
@@ -108,18 +115,27 @@ def _counts(graph: ActionGraph, columns: TimeColumns) -> tuple[IntArray, IntArra
     )
 
 
-def _longest(graph: ActionGraph, columns: TimeColumns) -> tuple[BoolArray, IntArray, IntArray]:
-    """Which actions waited for a hop [actions, batch], the rank that ends last [batch], and the path (see `_walk`)."""
+def _longest(graph: ActionGraph, columns: TimeColumns) -> tuple[FloatArray, BoolArray, IntArray, IntArray]:
+    """The span [batch], which actions waited for a hop [actions, batch], the rank that ends last [batch], the path.
+
+    The path is that of `_walk`.
+    """
     end = end_times(graph, columns)
     sent = end[graph.source] + columns.hop_s[graph.link] > end[graph.previous]
-    rank = np.argmax(end[graph.last] + columns.last_s, axis=0)
-    return sent, rank, _walk(graph, sent, graph.last[rank])
+    rank_end_s = end[graph.last] + columns.last_s
+    rank = np.argmax(rank_end_s, axis=0)
+    return rank_end_s.max(axis=0), sent, rank, _walk(graph, sent, graph.last[rank])
 
 
 def _walk(graph: ActionGraph, sent: BoolArray, end: IntArray) -> IntArray:
     """[steps, batch] nodes from the last action back to the start of a rank, where a path then stays."""
     starts = np.broadcast_to(np.arange(graph.ranks)[:, None], (graph.ranks, sent.shape[1]))
     parent = np.concatenate([starts, np.where(sent, graph.source[:, None], graph.previous[:, None])])
+    if sent.shape[1] == 1:  # a plain loop is several times as fast as one over arrays of one
+        before, nodes = parent[:, 0].tolist(), [int(end[0])]
+        while nodes[-1] >= graph.ranks:
+            nodes.append(before[nodes[-1]])
+        return np.array(nodes)[:, None]
     column = np.arange(sent.shape[1])
     path = [end]
     while np.any(path[-1] >= graph.ranks):

@@ -1,7 +1,7 @@
 """The action graph: a table laid out level by level, so that a replay is a few array operations a level."""
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -37,6 +37,11 @@ class ActionGraph:
     @property
     def actions(self) -> int:
         return len(self.node)
+
+    @cached_property
+    def predecessors(self) -> tuple[list[int], list[int]]:
+        """`previous` and `source` as plain lists, for loops over the actions."""
+        return self.previous.tolist(), self.source.tolist()
 
     @property
     def durations(self) -> int:

@@ -87,9 +87,7 @@ def _one_by_one(graph: ActionGraph, columns: TimeColumns, column: int) -> FloatA
     hop = columns.hop_s[graph.link, column].tolist()
     end = columns.first_s[:, column].tolist()
     # The same operations in the same order as level by level: both give the same bits.
-    for previous, source, hop_s, duration_s in zip(
-        graph.previous.tolist(), graph.source.tolist(), hop, duration, strict=True
-    ):
+    for previous, source, hop_s, duration_s in zip(*graph.predecessors, hop, duration, strict=True):
         free, ready = end[previous], end[source] + hop_s
         end.append(duration_s + (free if free > ready else ready))
     return np.array(end)

@@ -60,16 +60,17 @@ def json_text(value: Any) -> str:
     return _LIST_OF_SCALARS.sub(lambda found: f"[{_BETWEEN.sub(', ', found[1])}]", text) + "\n"
 
 
-def write_whole(text: str, path: str | os.PathLike[str]) -> None:
-    """Put text in a file, whole or not at all; keeps the mode of a file that was there, writes through links.
+def write_whole(text: str | bytes, path: str | os.PathLike[str]) -> None:
+    """Put text or bytes in a file, whole or not at all; keeps the mode of a file that was there, writes through links.
 
     Raises OSError, and ValueError for a path that cannot be one; a file that was there stays then.
     """
     target = Path(os.path.realpath(path))
+    content = text.encode() if isinstance(text, str) else text
     if target.exists() and not target.is_file() and not target.is_dir():
-        target.write_text(text, encoding="utf-8")  # a device or a pipe cannot be replaced
+        target.write_bytes(content)  # a device or a pipe cannot be replaced
     else:
-        _replace(target, text.encode())
+        _replace(target, content)
 
 
 def unwritable(path: str | os.PathLike[str]) -> str | None:

@@ -21,7 +21,7 @@ def dumps(document: PlanDocument) -> str:
 
     Equal documents give equal bytes, and text that was read back and written again does not change.
     """
-    return json.dumps(_rounded(document.model_dump(mode="json")), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return json.dumps(rounded(document.model_dump(mode="json")), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def loads(text: str | bytes, source: str = "document") -> PlanDocument:
@@ -61,9 +61,21 @@ def write(document: PlanDocument, path: str | os.PathLike[str]) -> None:
 
 
 def write_text(text: str, path: str | os.PathLike[str]) -> None:
-    """Puts text in a file, whole or not at all; keeps the mode of a file that was there, writes through links."""
+    """Puts text in a file, as `write_bytes` does, in UTF-8."""
+    _write(text, path)
+
+
+def write_bytes(content: bytes, path: str | os.PathLike[str]) -> None:
+    """Puts bytes in a file, whole or not at all; keeps the mode of a file that was there, writes through links.
+
+    Raises DocumentError.
+    """
+    _write(content, path)
+
+
+def _write(content: str | bytes, path: str | os.PathLike[str]) -> None:
     try:
-        write_whole(text, path)
+        write_whole(content, path)
     except (OSError, ValueError) as error:
         message = f"cannot write {os.fspath(path)}: {reason_of(error)}"
         raise DocumentError(message) from error
@@ -116,9 +128,10 @@ def _refuse(number: str) -> float:
     raise ValueError(message)
 
 
-def _rounded(value: Any) -> Any:
+def rounded(value: Any) -> Any:
+    """Plain data whose floats have the significant digits of a document."""
     if isinstance(value, float):
         return float(f"{value:.{SIGNIFICANT_DIGITS}g}") + 0.0  # + 0.0 turns -0.0 into 0.0
     if isinstance(value, dict):
-        return {key: _rounded(item) for key, item in value.items()}
-    return [_rounded(item) for item in value] if isinstance(value, list) else value
+        return {key: rounded(item) for key, item in value.items()}
+    return [rounded(item) for item in value] if isinstance(value, list) else value

@@ -390,9 +390,9 @@ def test_what_contradicts_a_case_is_stated_and_one_change_would_fit(
 
 
 def test_every_case_is_checked_or_said_to_be_left_out() -> None:
-    """No case of the file is forgotten, none is named that is not in it."""
+    """No case of the file is forgotten, none is named that is not in it. Of networks: study/test_cases.py."""
     tested = {case for case, *_ in (*INVALID, *MEMORY, *CONTRADICTED)}
-    assert tested | set(ELSEWHERE) == set(CASES)
+    assert tested | set(ELSEWHERE) == {name for name, case in CASES.items() if case["kind"] != "7-topology"}
     assert not tested & set(ELSEWHERE)
 
 

@@ -1,0 +1,1 @@
+"""Studies: sweeps, scenarios planned beside each other, questions about clusters."""

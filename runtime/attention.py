@@ -12,7 +12,7 @@ from runtime.groups import TensorParallel
 from runtime.linear import Linear, Norm, column_pieces, equal_part, row_parallel
 from runtime.parameters import Part
 
-__all__ = ["Attention"]
+__all__ = ["Attention", "core", "rotated"]
 
 
 class Attention(nn.Module):
@@ -54,7 +54,7 @@ class Attention(nn.Module):
         query, key = self._normed(query, self.query_norm), self._normed(key, self.key_norm)
         heads = [part.unflatten(-1, (-1, self.head_dim)).transpose(1, 2) for part in (query, key, value)]
         if self.theta is not None:
-            heads[:2] = _rotated(heads[0], heads[1], self.theta)
+            heads[:2] = rotated(heads[0], heads[1], self.theta)
         if self.recomputes_core:
             attended = checkpoint(self._core, *heads, use_reentrant=False, preserve_rng_state=False)
         else:
@@ -70,12 +70,17 @@ class Attention(nn.Module):
         return norm(projection.unflatten(-1, (-1, self.head_dim))).flatten(-2)
 
     def _core(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        length = query.shape[-2]
-        grouped = query.shape[1] != key.shape[1]
-        if not 0 < self.window < length:
-            return F.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=grouped)
-        mask = _window_mask(length, self.window, self.window_kind, query.device)
-        return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, enable_gqa=grouped)
+        return core(query, key, value, window=self.window, kind=self.window_kind)
+
+
+def core(query: Tensor, key: Tensor, value: Tensor, *, window: int, kind: str) -> Tensor:
+    """[b, heads, s, d] causal attention; each token sees `window` of those before it, or all with 0."""
+    length = query.shape[-2]
+    grouped = query.shape[1] != key.shape[1]
+    if not 0 < window < length:
+        return F.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=grouped)
+    mask = _window_mask(length, window, kind, query.device)
+    return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, enable_gqa=grouped)
 
 
 def _key_value_heads(heads: int, tensor: TensorParallel) -> Part:
@@ -103,7 +108,7 @@ def _query_key_norms(
     )
 
 
-def _rotated(query: Tensor, key: Tensor, theta: float) -> list[Tensor]:
+def rotated(query: Tensor, key: Tensor, theta: float) -> list[Tensor]:
     """Queries and keys [b, heads, s, d] turned by their positions, in halves of a head (Su et al. 2021)."""
     length, width = query.shape[-2:]
     precise = torch.promote_types(query.dtype, torch.float32)

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 
 from runtime.parameters import Held, Shared, held, local_part
 from runtime.rank import Rank
 from runtime.tied import Tied
 
-__all__ = ["Optimizer", "Settings"]
+__all__ = ["Optimizer", "Settings", "adamw_of", "scale", "square_sum"]
 
 
 @dataclass(frozen=True)
@@ -34,13 +34,7 @@ class Optimizer:
         self._rank = rank
         self._held = [one for chunk in rank.chunks for one in held(chunk)]
         self._tied = Tied(rank)
-        self._adamw = torch.optim.AdamW(
-            [one.parameter for one in self._held],
-            lr=settings.learning_rate,
-            betas=settings.betas,
-            eps=settings.epsilon,
-            weight_decay=settings.weight_decay,
-        )
+        self._adamw = adamw_of([one.parameter for one in self._held], settings)
 
     def complete_gradients(self) -> None:
         """Adds up what other ranks know of gradients of parameters that they hold too; once a step, before the rest."""
@@ -58,9 +52,8 @@ class Optimizer:
         """
         norm = self.gradient_norm()
         if norm > self.settings.largest_norm:
-            for one in self._held:
-                if one.parameter.grad is not None:
-                    local_part(one.parameter.grad).mul_(self.settings.largest_norm / norm)
+            gradients = [one.parameter.grad for one in self._held if one.parameter.grad is not None]
+            scale(gradients, self.settings.largest_norm / norm)
         self._adamw.step()
         self._adamw.zero_grad(set_to_none=True)
         return norm
@@ -82,6 +75,28 @@ class Optimizer:
                 yield from (gradient[rows.start : rows.stop] for piece, rows in one.here() if piece.summed == kind)
 
 
+def adamw_of(parameters: list[nn.Parameter], settings: Settings) -> torch.optim.AdamW:
+    """The optimizer of some parameters."""
+    return torch.optim.AdamW(
+        parameters,
+        lr=settings.learning_rate,
+        betas=settings.betas,
+        eps=settings.epsilon,
+        weight_decay=settings.weight_decay,
+    )
+
+
+def scale(gradients: list[Tensor], factor: float) -> None:
+    """Multiplies what this rank holds of some gradients by a factor."""
+    for gradient in gradients:
+        local_part(gradient).mul_(factor)
+
+
+def square_sum(gradient: Tensor) -> Tensor:
+    """The sum of the squares of a gradient, in fp64."""
+    return gradient.double().square().sum()
+
+
 def _sum_in_one_go(parts: list[Tensor], group: dist.ProcessGroup) -> None:
     """Sums every tensor over a group, all of them in one collective."""
     if not parts:
@@ -98,5 +113,5 @@ def _squares(one: Held) -> Tensor:
     gradient = local_part(one.parameter.grad)
     total = torch.zeros((), dtype=torch.float64, device=gradient.device)
     for piece, rows in one.here():
-        total += gradient[rows.start : rows.stop].double().square().sum() / piece.copies
+        total += square_sum(gradient[rows.start : rows.stop]) / piece.copies
     return total

@@ -22,7 +22,7 @@ from runtime.groups import Groups
 from runtime.job import StageJob
 from runtime.precision import Precision
 
-__all__ = ["ShardedChunk", "shard"]
+__all__ = ["ShardedChunk", "param_groups", "shard"]
 
 
 @dataclass(frozen=True)
@@ -64,11 +64,9 @@ class ShardedChunk(nn.Module):
         """Moves the gradients of a weight-gradient pass to where they pile up, reduced where the level says so."""
         self._set_gradient_sync(self.policy.reduces_each_micro_batch or last)
         self._root.set_reshard_after_backward(self.policy.reshards or last)
-        contract = replicate if isinstance(self.chunk, ReplicateModule) else fully_shard
-        state = contract.state(self.chunk)
-        for one in state._state_ctx.all_states:
-            for group in one._fsdp_param_groups:
-                group.post_backward()
+        state = _state(self.chunk)
+        for group in param_groups(self.chunk):
+            group.post_backward()
         state._root_post_backward_final_callback()
         self._set_gradient_sync(self.policy.reduces_each_micro_batch)
         self._root.set_reshard_after_backward(self.policy.reshards)
@@ -96,6 +94,16 @@ def shard(chunk: Chunk, stage: StageJob, groups: Groups, precision: Precision) -
         else:
             replicate(unit, mesh=mesh, mp_policy=mixed)
     return ShardedChunk(chunk, policy)
+
+
+def param_groups(root: nn.Module) -> list[Any]:
+    """FSDP2's groups of parameters of all units below a root; private to torch."""
+    return [group for one in _state(root)._state_ctx.all_states for group in one._fsdp_param_groups]
+
+
+def _state(root: nn.Module) -> Any:
+    contract = replicate if isinstance(root, ReplicateModule) else fully_shard
+    return contract.state(root)
 
 
 def _units_of(chunk: Chunk) -> list[nn.Module]:

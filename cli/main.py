@@ -29,10 +29,10 @@ from cli.options import (
     Target,
     WhyNot,
 )
-from cli.verbs import checking, documents, listing, training
+from cli.verbs import checking, documents, listing, profiling, training
 
 # Named, so that they are imported for what they do: verbs join the command when their module is read.
-VERBS = (documents, checking, listing, training)
+VERBS = (documents, checking, listing, profiling, training)
 
 
 @app.callback(

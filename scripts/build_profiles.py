@@ -8,15 +8,16 @@ rooflines or scaled from these (cost_models/specs/scaled_profile.py).
 """
 
 import argparse
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from profiles import attention, collectives, groups, products, sources, surface
+from profiles import attention, collectives, groups, products, sources
 from profiles.sources import L4, SYSTEMS, Array, System
 
+from cost_models import surface
 from cost_models.specs.catalog import data_folder, load_gpu, load_profile
+from cost_models.specs.files import json_text
 from cost_models.specs.gpu import GpuSpec
 from cost_models.specs.kernel_tables import KernelTables
 
@@ -36,7 +37,7 @@ def main() -> None:
         fields = l4_tables(arguments.folder) if system is L4 else tables(arguments.folder, system)
         KernelTables.model_validate(fields)
         path = data_folder() / "profiles" / f"{system.profile}.json"
-        path.write_text(tables_text(fields), encoding="utf-8")
+        path.write_text(json_text(fields), encoding="utf-8")
         print(f"{path.name}: {path.stat().st_size / 1000:.0f} kB", flush=True)
 
 
@@ -86,21 +87,6 @@ def described(system: System, gpu: GpuSpec) -> dict[str, str]:
     if gpu.nvlink_bandwidth_bytes_per_s:
         described["collectives"] = f"{sources.AICONFIGURATOR}, {system.name}, NCCL of all versions measured"
     return described
-
-
-def tables_text(fields: dict[str, Any]) -> str:
-    """Return JSON with one list of numbers a line, so that a change shows as the lists that it touches."""
-    text = json.dumps(fields, indent=1)
-    return "".join(_joined(text.split("["))) + "\n"
-
-
-def _joined(parts: list[str]) -> list[str]:
-    """Return the pieces with every list brought onto one line."""
-    lists = []
-    for part in parts[1:]:
-        inside, _, after = part.partition("]")
-        lists.append("[" + " ".join(inside.split()) + "]" + after)
-    return [parts[0], *lists]
 
 
 def checked(folder: Path, system: System) -> list[str]:

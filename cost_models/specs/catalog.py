@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar
 from cost_models.specs.base import Spec
 from cost_models.specs.cluster import ClusterSpec
 from cost_models.specs.errors import SpecError, UnknownNameError, did_you_mean
-from cost_models.specs.files import read_text
+from cost_models.specs.files import read_json, read_text
 from cost_models.specs.gpu import GpuSpec
 from cost_models.specs.hf_config import load_cached_config, load_hf_config
 from cost_models.specs.model import ModelSpec
@@ -114,7 +114,7 @@ def _profile_fields(name: str) -> dict[str, Any]:
     fields = _fields("profiles", name)
     if isinstance(fields.get("tables"), str):
         folder = Path(name).parent if _is_file(name) else data_folder() / "profiles"
-        fields["tables"] = _read_json(folder / fields["tables"])
+        fields["tables"] = read_json(folder / fields["tables"])
     return fields
 
 
@@ -231,17 +231,6 @@ def _read(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
         message = f"{path} is not valid TOML: {reason}"
-        raise SpecError(message) from error
-
-
-def _read_json(path: Path) -> Any:
-    """Return the content of a JSON file. Raises SpecError."""
-    text = read_text(path)
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-        message = f"{path} is not valid JSON: {reason}"
         raise SpecError(message) from error
 
 

@@ -24,6 +24,7 @@ FLAGS = {
     "gpus": "--json",
     "models": "--json",
     "port": "--json --output --to -o",
+    "profile": "",
     "recipes": "--json",
     "rules": "--json --launcher",
     "run": "--data --json --learning-rate --local-ranks --log --report --seed --steps --timeout --weights",

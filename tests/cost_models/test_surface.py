@@ -1,24 +1,11 @@
-"""The surfaces of scripts/profiles: smooth through noise, monotone in time, honest on what they did not see."""
-
-import importlib.util
-from pathlib import Path
+"""Surfaces through measured shares: smooth through noise, monotone in time, honest on what they did not see."""
 
 import numpy as np
 import pytest
 
-SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "profiles" / "surface.py"
+from cost_models import surface
+
 AXES = (2.0 ** np.arange(8, 14), 2.0 ** np.arange(9, 14), 2.0 ** np.arange(9, 14))
-
-
-def fitting_module():
-    """Return scripts/profiles/surface.py as a module."""
-    spec = importlib.util.spec_from_file_location("surface", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-surface = fitting_module()
 
 
 def smooth(sizes):

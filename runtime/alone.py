@@ -1,34 +1,28 @@
-"""Every operator that a run executes, alone: what a profiler times is the run's own code on drawn tensors.
+"""Every compute operator that a run executes, alone: what a profiler times is the run's own code on drawn tensors.
 
 A maker takes the sizes that the operator's seconds are a function of, `detail` (sizes that its tensors need besides)
-and a device; it returns one repetition and the bytes of its tensors. `activation`, `norm` and the like are counted by
-`rows`, which the caller derives from the bytes that the cost model counts.
+and a device; it returns one repetition and the bytes of its tensors. Memory-bound operators are counted by rows:
+tokens, each as wide as `detail` says.
 """
 
 from collections.abc import Callable, Mapping
-from functools import cache
 from math import prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
-import torch.distributed as dist
 import torch.nn.functional as F
-from torch import Tensor, nn
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch import Tensor
 
 from runtime.attention import core, rotated
 from runtime.groups import TensorParallel
 from runtime.loss import vocabulary_cross_entropy
 from runtime.mlp import activated
-from runtime.optimizer import Settings, adamw_of, scale, square_sum
-from runtime.parameters import local_part
-from runtime.sharding import param_groups
 
-__all__ = ["MAKERS", "Alone"]
+__all__ = ["MAKERS", "Alone", "Maker", "Sizes"]
 
-COMPUTE, STORED = torch.bfloat16, torch.float32
+COMPUTE = torch.bfloat16
 EPSILON = 1e-5
+BLOCK = 2**18
 Sizes = tuple[int, ...]
 
 
@@ -182,105 +176,17 @@ def _embedding_backward(sizes: Sizes, detail: Sizes, device: torch.device) -> Al
     return _backward(F.embedding(tokens, weight), [weight])
 
 
-def _layer_shapes(detail: Sizes, parameters: int) -> list[list[tuple[int, ...]]]:
-    """Shapes of the parameters of some layers that have so many together; a part of a layer has fewer rows."""
-    hidden, query, key_value, matrices, ffn = detail
-    whole = [(hidden,), (query + 2 * key_value, hidden), (hidden, query), (hidden,), (matrices * ffn, hidden)]
-    whole.append((hidden, ffn))
-    each = sum(prod(shape) for shape in whole)
-    layers = max(1, round(parameters / each))
-    scale = parameters / (layers * each)
-    rows = [(max(1, round(shape[0] * scale)), *shape[1:]) for shape in whole]
-    return [rows] * layers
+def _memory_copy(sizes: Sizes, _: Sizes, device: torch.device) -> Alone:
+    """So many bytes read, and as many written."""
+    source = _drawn(device, max(1, sizes[0] // (2 * COMPUTE.itemsize)))
+    target = torch.empty_like(source)
+    return Alone(lambda: target.copy_(source), 2 * _bytes(source))
 
 
-def _sharded(sizes: Sizes, detail: Sizes, device: torch.device) -> tuple[nn.Sequential, list[FSDPModule]]:
-    """Layers whose states FSDP2 keeps for this rank alone, as a plan without data parallelism has them."""
-    mesh = _own_mesh(dist.get_world_size(), device.type)
-    mixed = MixedPrecisionPolicy(param_dtype=COMPUTE, reduce_dtype=STORED, cast_forward_inputs=False)
-    root = nn.Sequential(*(_Layer(shapes, device) for shapes in _layer_shapes(detail, sizes[0])))
-    for module in (*root, root):
-        fully_shard(module, mesh=mesh, reshard_after_forward=False, mp_policy=mixed)
-    root(torch.zeros(1, device=device))  # FSDP2 sets itself up at the first forward
-    layers: list[Any] = list(root)
-    return root, layers
-
-
-@cache
-def _own_mesh(size: int, device_type: str) -> DeviceMesh:
-    return init_device_mesh(device_type, (size, 1), mesh_dim_names=("others", "own"))["own"]
-
-
-class _Layer(nn.Module):
-    """Parameters that take part in a loss without any work to speak of."""
-
-    def __init__(self, shapes: list[tuple[int, ...]], device: torch.device) -> None:
-        super().__init__()
-        self.parts = nn.ParameterList(nn.Parameter(torch.randn(shape, device=device)) for shape in shapes)
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        """The inputs; what the parameters get for a gradient is set by the caller."""
-        return inputs
-
-
-def _parameter_copy(sizes: Sizes, detail: Sizes, device: torch.device) -> Alone:
-    """Weights gathered for their products, of this rank alone: cast, copied into place and freed."""
-    _, layers = _sharded(sizes, detail, device)
-
-    def run() -> None:
-        for layer in layers:
-            layer.unshard()
-        for layer in layers:
-            layer.reshard()
-
-    return Alone(run, sizes[0] * (4 + 2 + 2))
-
-
-def _collected(sizes: Sizes, detail: Sizes, device: torch.device, *, reduced: bool) -> Alone:
-    """The gradients of one micro-batch brought to where they pile up: whole, or reduced to where the optimizer reads."""
-    root, layers = _sharded(sizes, detail, device)
-    for layer in layers:
-        layer.set_requires_gradient_sync(reduced)
-        layer.set_reshard_after_backward(False)
-        layer.unshard()
-    groups = [group for group in param_groups(root) if group.fsdp_params]
-    drawn = [[torch.randn_like(part.unsharded_param) for part in group.fsdp_params] for group in groups]
-
-    def run() -> None:
-        for group, gradients in zip(groups, drawn, strict=True):
-            for part, gradient in zip(group.fsdp_params, gradients, strict=True):
-                part.unsharded_param.grad = gradient
-            group.post_backward()
-
-    run()  # from the second micro-batch on gradients are added to those before
-    return Alone(run, sizes[0] * (2 + 4 + 4))
-
-
-def _gradient_copy(sizes: Sizes, detail: Sizes, device: torch.device) -> Alone:
-    return _collected(sizes, detail, device, reduced=True)
-
-
-def _gradient_accumulation(sizes: Sizes, detail: Sizes, device: torch.device) -> Alone:
-    return _collected(sizes, detail, device, reduced=False)
-
-
-def _optimizer_step(sizes: Sizes, detail: Sizes, device: torch.device) -> Alone:
-    """The norm of gradients, their scaling, and AdamW, over the parameters of some layers."""
-    _, layers = _sharded(sizes, detail, device)
-    parameters = [parameter for layer in layers for parameter in layer.parameters()]
-    gradients = [torch.randn_like(parameter) for parameter in parameters]
-    adamw = adamw_of(parameters, Settings())
-
-    def run() -> None:
-        for parameter, gradient in zip(parameters, gradients, strict=True):
-            parameter.grad = gradient
-        for parameter in parameters:
-            square_sum(local_part(parameter.grad))
-        scale([parameter.grad for parameter in parameters], 0.999)
-        adamw.step()
-        adamw.zero_grad(set_to_none=True)
-
-    return Alone(run, 4 * 4 * sizes[0])
+def _launch(_: Sizes, __: Sizes, device: torch.device) -> Alone:
+    """The smallest operator there is; on a GPU the host does not wait for it."""
+    one = torch.zeros(1, device=device)
+    return Alone(lambda: one + one, 8)
 
 
 def _backward(output: Tensor, operands: list[Tensor]) -> Alone:
@@ -290,7 +196,10 @@ def _backward(output: Tensor, operands: list[Tensor]) -> Alone:
 
 
 def _drawn(device: torch.device, *shape: int) -> Tensor:
-    return torch.randn(shape, device=device, dtype=COMPUTE)
+    """Fresh normal numbers; of large tensors a block of them again and again, which is drawn in no time."""
+    count = prod(shape)
+    block = torch.randn(min(count, BLOCK), device=device).to(COMPUTE)
+    return block.repeat(-(-count // BLOCK))[:count].view(shape)
 
 
 def _bytes(*tensors: Tensor) -> int:
@@ -315,8 +224,6 @@ MAKERS: Mapping[str, Maker] = {
     "loss_backward": _loss_backward,
     "embedding_forward": _embedding_forward,
     "embedding_backward": _embedding_backward,
-    "parameter_copy": _parameter_copy,
-    "gradient_copy": _gradient_copy,
-    "gradient_accumulation": _gradient_accumulation,
-    "optimizer_step": _optimizer_step,
+    "memory_copy": _memory_copy,
+    "launch": _launch,
 }

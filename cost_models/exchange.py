@@ -20,6 +20,7 @@ from cost_models.memory import (
     unit_parameters,
 )
 from cost_models.operators import (
+    ELEMENTWISE,
     all_gather_s,
     all_reduce_s,
     elementwise_s,
@@ -188,7 +189,7 @@ def global_s(model: ModelSpec, recipe: FrameworkRecipe, *, offload: bool = False
     moved = recipe.gradient_bytes + 2 * (recipe.master_bytes + recipe.moment_bytes)
     moved += recipe.weight_bytes * (1 if recipe.master_bytes else 2)
     on_host = fractions(offload)["optimizer"] * owned
-    seconds = elementwise_s(recipe.gradient_bytes * owned) + elementwise_s(moved * (owned - on_host))
+    seconds = elementwise_s(recipe.gradient_bytes * owned) + ELEMENTWISE["optimizer_step"](moved * (owned - on_host))
     seconds += _copied(to_host_s, recipe.gradient_bytes * on_host) + _copied(host_step_s, moved * on_host)
     seconds += _copied(from_host_s, recipe.weight_bytes * on_host)
     seconds += sym.PARTS["gradient_norm_reduce_s"] + sym.PARTS["tied_reduce_s"]

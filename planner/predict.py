@@ -84,12 +84,13 @@ def constants(request: PlanRequest) -> dict[str, float]:
 
 
 def _counted(body: Callable[..., Any], share: Callable[..., Any]) -> Callable[..., Any]:
-    """The body, counted by the share that is measured."""
-    return lambda *sizes: body(*sizes) * share(*sizes)
+    """The body's seconds, with those of them that are measured as the imaginary part."""
+    return lambda *sizes: body(*sizes) * (1.0 + 1j * share(*sizes))
 
 
-def _no_seconds(*_: Any) -> float:
-    return 0.0
+def _uncounted(body: Callable[..., Any]) -> Callable[..., Any]:
+    """The body's seconds, none of them measured, whatever those are that it is given."""
+    return lambda *sizes: body(*map(np.real, sizes)) + 0j
 
 
 class CostModel:
@@ -146,19 +147,27 @@ class CostModel:
 
     @cached_property
     def measured_functions(self) -> Mapping[str, Any]:
-        """The same bodies, of which only the seconds count that rest on measurements; what overlaps counts as none."""
+        """The same bodies, whose seconds have those that rest on measurements as their imaginary part.
+
+        Sums keep it, and a maximum takes that of the larger. What overlapping leaves is measured where the profile's
+        run measured how streams interfere.
+        """
         request = self.request
         covered = kernels.coverage(request.cluster.gpu, request.profile, request.workload.precision)
         covered |= communication.coverage(request.cluster, request.profile, request.recipe.expert_dispatcher)
         counted = {name: _counted(self.functions[name], share) for name, share in covered.items()}
-        return {**dict.fromkeys(self.functions, _no_seconds), **counted}
+        others = {name: body for name, body in self.functions.items() if name not in covered}
+        interferes = request.profile.gpu == request.cluster.gpu.name and request.profile.is_measured("interference")
+        kept = {"exposed_s"} if interferes else set()  # its body is linear piece by piece: it takes them as they are
+        return counted | {name: body if name in kept else _uncounted(body) for name, body in others.items()}
 
     def measured_micro_batch(self, layouts: Mapping[str, NDArray[Any]], recompute: int = 0) -> dict[str, Array]:
-        """The seconds of `micro_batch` that rest on measured kernels and links."""
+        """The seconds of `micro_batch` that rest on measured kernels and links, for each layout."""
         written = lowered_micro_batch(self.request.model, self.request.recipe, sliced=self.sliced)
         lowered = rebound(written, self.measured_functions)
-        columns = self._completed(layouts)
-        return evaluate_distinct(lowered, columns, len(columns["tp"]), self._with_flags(recompute))
+        columns = {**self._with_flags(recompute), **self._completed(layouts)}
+        counted = lowered({name: np.asarray(columns[name], dtype=np.float64) for name in lowered.inputs})
+        return {name: np.broadcast_to(np.imag(values), len(layouts["tp"])) for name, values in counted.items()}
 
     @cached_property
     def _micro_batch(self) -> Lowered:

@@ -14,7 +14,7 @@ from cost_models.communication import members_by_tier
 from cost_models.kernels import BACKWARD_PRODUCTS
 from cost_models.layers import chain
 from cost_models.operators import exposed_beside_copies_s, exposed_s
-from planner.explain.formulas import COLLECTIVES, reduced, values_of
+from planner.explain.formulas import COLLECTIVES, ELEMENTWISE, reduced, values_of
 from planner.explain.setting import Expr, Setting
 
 __all__ = ["KINDS", "Call", "OperatorCost", "calls", "unit_operators"]
@@ -28,7 +28,7 @@ KINDS = {
     **dict.fromkeys(GEMMS, "gemm"),
     **dict.fromkeys(GROUPED, "grouped gemm"),
     **dict.fromkeys(ATTENTION, "attention"),
-    "elementwise_s": "elementwise",
+    **dict.fromkeys(ELEMENTWISE, "elementwise"),
     **dict.fromkeys(COLLECTIVES, "collective"),
 }
 # The kind of an operator is that of the weightiest function that it calls.
@@ -39,7 +39,7 @@ FLOPS: Mapping[str, Any] = {
     **dict.fromkeys(GROUPED, lambda rows, columns, inner, _: 2.0 * rows * columns * inner),
     "attention_forward_s": lambda batch, heads, queries, keys, width: 2.0 * batch * heads * queries * keys * width,
     "attention_backward_s": lambda *sizes: BACKWARD_ATTENTION * float(np.prod(sizes)),
-    **dict.fromkeys((*COLLECTIVES, "elementwise_s", "launch_s", "exposed_s"), lambda *_: 0.0),
+    **dict.fromkeys((*COLLECTIVES, *ELEMENTWISE, "launch_s", "exposed_s"), lambda *_: 0.0),
 }
 
 
@@ -169,7 +169,7 @@ def _call(setting: Setting, node: AppliedUndef, times: Expr, hidden: bool, of_pa
     arguments = {f"argument {index}": value for index, value in enumerate(node.args)}
     values = setting.evaluated({**arguments, "times": times, "seconds": node})
     sizes = [values[each] for each in arguments]
-    moved = name == "elementwise_s" or name in COLLECTIVES
+    moved = name in ELEMENTWISE or name in COLLECTIVES
     ranks, stride = (int(size) for size in sizes[-2:]) if name in COLLECTIVES else (1, 1)
     return Call(
         of_pass,

@@ -2,11 +2,18 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from cost_models.exchange import moved_for_a_parameter
 from cost_models.specs.model import ModelSpec
 from cost_models.specs.parameters import layer_parameters, parameters
+from cost_models.specs.recipe import FrameworkRecipe
 from profiler.points import Point
 
-__all__ = ["COLLECTIVES", "GEMMS", "STATES", "candidates", "reference"]
+__all__ = ["COLLECTIVES", "GEMMS", "STATES", "Candidates", "Counted", "candidates", "merged", "reference"]
+
+Candidates = dict[str, list[Point]]
+"""Points by operator."""
+Counted = dict[tuple[str, tuple[int, ...]], float]
+"""Bytes that one row of a memory-bound operator, or one parameter, is counted with: by operator and detail."""
 
 Sizes = Mapping[str, Iterable[tuple[float, ...]]]
 """Distinct sizes of every operator, by its name in cost_models.operators without the unit."""
@@ -22,13 +29,18 @@ COPY_BYTES = (2**22, 2**24, 2**26)
 
 
 def candidates(
-    model: ModelSpec, sizes: Sizes, bytes_of_a_token: Mapping[str, float], ranks: int
-) -> dict[str, list[Point]]:
-    """The points of one model by operator, in no particular order.
+    model: ModelSpec,
+    recipe: FrameworkRecipe,
+    sizes: Sizes,
+    bytes_of_a_token: Mapping[str, float],
+    ranks: int,
+) -> tuple[Candidates, Counted]:
+    """The points of one model by operator, in no particular order, and what memory-bound ones are counted with.
 
     `bytes_of_a_token` are what each memory-bound operator is counted with for one token on a device that shares nothing.
     """
-    found: dict[str, list[Point]] = {}
+    found: Candidates = {}
+    counted: Counted = {}
     for name in GEMMS:
         found[name] = [Point(name, _whole(each)) for each in sizes.get(name, ())]
     for name in ATTENTIONS:
@@ -38,13 +50,26 @@ def candidates(
         if detail is not None:
             rows = {max(1, round(each[0] / size)) for each in sizes.get(name, ())}
             found[name] = [Point(name, (count,), detail) for count in sorted(rows)]
+            counted[name, detail] = size
+    moved: Mapping[str, float] = moved_for_a_parameter(recipe)  # type: ignore[assignment]
     for name in STATES:
-        found[name] = [Point(name, (count,), _layer(model)) for count in _state_sizes(model, ranks)]
-    if ranks > 1:
-        found |= _links(sizes, ranks)
+        if moved[name]:
+            found[name] = [Point(name, (count,), _layer(model)) for count in _state_sizes(model, ranks)]
+            counted[name, _layer(model)] = moved[name]
+    found |= _links(sizes, ranks) if ranks > 1 else {}
     found["memory_copy"] = [Point("memory_copy", (size,)) for size in COPY_BYTES]
+    counted["memory_copy", ()] = 1.0
     found["launch"] = [Point("launch", (1,))]
-    return {name: sorted(set(points), key=lambda point: point.sizes) for name, points in found.items() if points}
+    return {name: points for name, points in found.items() if points}, counted
+
+
+def merged(several: Iterable[Candidates]) -> Candidates:
+    """The points of several models together, each once, the smallest first."""
+    found: dict[str, set[Point]] = {}
+    for one in several:
+        for name, points in one.items():
+            found.setdefault(name, set()).update(points)
+    return {name: sorted(points, key=lambda point: (point.sizes, point.detail)) for name, points in found.items()}
 
 
 def reference(found: Mapping[str, Sequence[Point]]) -> Point:

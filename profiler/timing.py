@@ -22,6 +22,7 @@ __all__ = ["Clock", "Run", "Sample", "clock_of", "summary", "timed", "waited_s"]
 
 WARM_UP = 2
 FEWEST, MOST = 5, 200
+SHORTEST_S = 1e-9
 # A sample is of so many repetitions in a row that it takes this long: what the clock itself takes is then nothing.
 SHORTEST_SAMPLE_S = 200e-6
 # A sample that waited for the processor longer than this part of its time is disturbed.
@@ -85,23 +86,17 @@ def clock_of(device: torch.device) -> Clock:
     return EventClock() if device.type == "cuda" else HostClock()
 
 
-def timed(clock: Clock, run: Run, limit_s: float, *, interruptible: bool = True, together: int = 0) -> Timing:
-    """What an operator takes, of samples taken for `limit_s` seconds, five at least.
-
-    Where waiting is part of the work, as in a collective, `interruptible` is false and all samples count. Ranks that
-    must repeat equally often give `together`, the repetitions of all.
-    """
+def timed(clock: Clock, run: Run, limit_s: float) -> Timing:
+    """What an operator takes, of samples taken for `limit_s` seconds, five at least."""
     deadline = time.perf_counter() + limit_s
     for number in range(WARM_UP):
         run(number)
-    count = 1 if together else _count(clock.sample(run, WARM_UP, 1).seconds)
+    count = _count(clock.sample(run, WARM_UP, 1).seconds)
     number, samples = WARM_UP + 1, []
-    while len(samples) < together or (
-        not together and (len(samples) < FEWEST or (time.perf_counter() < deadline and len(samples) < MOST))
-    ):
+    while len(samples) < FEWEST or (time.perf_counter() < deadline and len(samples) < MOST):
         samples.append(clock.sample(run, number, count))
         number += count
-    return summary(samples, interruptible=interruptible)
+    return summary(samples)
 
 
 def waited_s() -> float:
@@ -112,19 +107,20 @@ def waited_s() -> float:
         return 0.0
 
 
-def summary(samples: Sequence[Sample], *, interruptible: bool = True) -> Timing:
+def summary(samples: Sequence[Sample], *, waits_overlap: bool = False) -> Timing:
     """The median of the samples that count.
 
-    Samples that waited for the processor do not count, unless too few did not: then what is left without the wait. Of
-    the others those do not that are far from their median. With `interruptible` false, waits are part of the work.
+    Samples that waited for the processor do not count, unless too few did not: then what is left of all without the
+    wait, or, where waits of several ranks may overlap, those that waited least. Of these, ones far from the median are
+    left out.
     """
     waits = [sample.waited_s > MOST_WAIT * sample.seconds for sample in samples]
-    if not interruptible:
-        counted = [sample.seconds for sample in samples]
-    elif waits.count(False) >= FEWEST:
+    if waits.count(False) >= FEWEST:
         counted = [sample.seconds for sample, waited in zip(samples, waits, strict=True) if not waited]
+    elif waits_overlap:
+        counted = [sample.seconds for sample in sorted(samples, key=lambda sample: sample.waited_s)[:FEWEST]]
     else:
-        counted = [max(sample.seconds - sample.waited_s, 0.0) for sample in samples]
+        counted = [max(sample.seconds - sample.waited_s, SHORTEST_S) for sample in samples]
     median = statistics.median(counted)
     deviation = SCALED_DEVIATION * statistics.median(abs(seconds - median) for seconds in counted)
     near = [seconds for seconds in counted if abs(seconds - median) <= FAR * deviation] or counted
@@ -134,7 +130,7 @@ def summary(samples: Sequence[Sample], *, interruptible: bool = True) -> Timing:
         spread=(high - low) / median,
         repetitions=len(near),
         outliers=len(counted) - len(near),
-        interrupted=sum(waits) if interruptible else 0,
+        interrupted=sum(waits),
     )
 
 

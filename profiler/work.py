@@ -1,6 +1,7 @@
 """What a rank does for a point: it makes the operator on drawn tensors, as often as the cache asks for, and times it."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -8,6 +9,7 @@ import torch
 import torch.distributed as dist
 
 from profiler.points import Point, Timing
+from profiler.streams import timed_beside
 from profiler.timing import Clock, clock_of, summary, timed
 
 __all__ = ["Alone", "Maker", "measure_with"]
@@ -44,6 +46,8 @@ def measure_with(
     def measure(point: Point, device: torch.device, limit_s: float) -> Timing:
         while waiting:
             waiting.pop()()
+        if ":" in point.operator:
+            return timed_beside(point, device, limit_s)
         make = makers[point.operator]
         together = point.operator in collectives
         first = make(point.sizes, point.detail, device)
@@ -72,7 +76,12 @@ def _of_collective(clock: Clock, run: Callable[[int], object], limit_s: float) -
         taken = taken.cuda()
     dist.all_reduce(taken, op=dist.ReduceOp.MAX)
     count = max(few, min(most, int(limit_s / max(float(taken), 1e-6))))
-    return summary([clock.sample(run, 4 + number, 1) for number in range(count)], interruptible=False)
+    samples = [clock.sample(run, 4 + number, 1) for number in range(count)]
+    # A rank that waited for a processor held all others up.
+    waits = torch.tensor([sample.waited_s for sample in samples]).to(taken.device)
+    dist.all_reduce(waits, op=dist.ReduceOp.MAX)
+    together = [replace(one, waited_s=wait) for one, wait in zip(samples, waits.tolist(), strict=True)]
+    return summary(together, waits_overlap=True)
 
 
 def cache_bytes(device: torch.device) -> int:

@@ -13,6 +13,7 @@ from planner.configuration import Configuration, of_document, of_text
 from planner.document import check_writable, dumps, write
 from planner.errors import RequestError
 from planner.fixed import request_of
+from planner.given_profile import timed_by
 from planner.request import build_request, check_target
 
 
@@ -47,14 +48,14 @@ def _configuration(text: str, flags: dict[str, Any]) -> Configuration:
             )
             raise RequestError(message)
         return of_text(text, build_request(**flags))
-    given = [name for name, value in flags.items() if value and name != "target"]
+    given = [name for name, value in flags.items() if value and name not in ("target", "profile")]
     if given:
         names = ", ".join("--" + name.replace("overrides", "set").replace("_", "-") for name in given)
         message = f"{names} cannot be given with a plan document, which says all of its job"
         raise RequestError(message)
-    document = document_in(text)
     check_target(flags["target"])
-    return of_document(document, request_of(document).replaced(target=flags["target"]))
+    document, profile = timed_by(document_in(text), flags["profile"])
+    return of_document(document, request_of(document, profile).replaced(target=flags["target"]))
 
 
 def _as_data(found: Checked) -> dict[str, Any]:

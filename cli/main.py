@@ -6,6 +6,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from cli.app import answer, app
+from cli.completion import searched
 from cli.options import (
     OUTPUT,
     QUESTIONS,
@@ -23,6 +24,7 @@ from cli.options import (
     Optimizer,
     Output,
     Precision,
+    Profile,
     Recipe,
     SeqLen,
     Set,
@@ -51,6 +53,7 @@ def planning(
     cluster: Cluster = None,
     nodes: Nodes = None,
     gpus_per_node: GpusPerNode = None,
+    profile: Profile = None,
     seq_len: SeqLen = None,
     global_batch: GlobalBatch = None,
     global_batch_tokens: GlobalBatchTokens = None,
@@ -65,6 +68,7 @@ def planning(
         str | None,
         typer.Option(
             help="Search these, too: precision, optimizer, loss (of the recipe), offload, groups, meshes.",
+            autocompletion=searched,
             metavar="NAMES",
             rich_help_panel=SEARCH,
         ),
@@ -79,15 +83,15 @@ def planning(
     ] = None,
     top_k: Annotated[int, typer.Option(help="Plans to tell.", metavar="N", rich_help_panel=SEARCH)] = 5,
     jobs: Annotated[
-        int | None,
+        int,
         typer.Option(
-            help="Processes of a large search; without it one a core, at most 4.",
+            help="Processes of a large search; the plan does not depend on it.",
             metavar="N",
             rich_help_panel=SEARCH,
             min=1,
             max=256,
         ),
-    ] = None,
+    ] = 1,
     set_: Set = None,
     why_not: WhyNot = None,
     advise: Annotated[
@@ -147,6 +151,7 @@ def planning(
         "cluster": cluster,
         "nodes": nodes,
         "gpus_per_node": gpus_per_node,
+        "profile": profile,
         "seq_len": seq_len,
         "global_batch": global_batch,
         "global_batch_tokens": global_batch_tokens,

@@ -1,7 +1,6 @@
 """`plan` without a verb: searches and prints the plan."""
 
 import json
-import os
 import sys
 import time
 from collections.abc import Sequence
@@ -17,9 +16,6 @@ from planner.document import PlanDocument, check_writable, dumps, write, write_t
 from planner.errors import InfeasibleError, Interrupted, LimitReached, RequestError
 from planner.request import PlanRequest
 
-# Processes of a search beyond which one waits for another: about half of its work is done one thing after the other.
-MOST_JOBS = 4
-
 if TYPE_CHECKING:
     from planner.remedies import Remedy
 
@@ -32,7 +28,7 @@ def plan(
     stats: str | None,
     why_not: str | None = None,
     advise: bool = False,
-    jobs: int | None = None,
+    jobs: int = 1,
     questions: dict[str, Any] | None = None,
 ) -> int:
     """Plans what the flags ask for and prints it, or answers one of the inverse questions; the exit code.
@@ -56,7 +52,7 @@ def plan(
     if why_not is not None:
         check_why_not(why_not)
     started_s = time.perf_counter()
-    document, code = _searched_or_helped(requests, jobs or min(_cores(), MOST_JOBS))
+    document, code = _searched_or_helped(requests, jobs)
     request = next((each for each in requests if each.cluster == document.cluster), requests[0])
     request = request.replaced(workload=document.workload, recipe=document.recipe)  # those of the best variant
     wall_time_s = time.perf_counter() - started_s
@@ -125,11 +121,6 @@ def _searched_or_helped(requests: Sequence[PlanRequest], jobs: int) -> tuple[Pla
         except Interrupted:
             raise error from None
         raise InfeasibleError(*error.messages, remedies=remedies) from None
-
-
-def _cores() -> int:
-    """Cores that this process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _searched(requests: Sequence[PlanRequest], jobs: int) -> tuple[PlanDocument, int]:

@@ -27,7 +27,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cost_models.specs.catalog import data_folder
+from cost_models.specs.data import data_folder
 from cost_models.specs.errors import UnknownNameError, did_you_mean
 from cost_models.specs.slowdowns import (
     SETS,

@@ -13,6 +13,7 @@ from cost_models.specs.errors import SpecError
 from cost_models.specs.gpu import GpuSpec
 from cost_models.specs.units import format_bytes
 from cost_models.specs.workload import default_workload
+from planner.given_profile import of_device
 from planner.request import PlanRequest
 
 __all__ = ["Change", "Kind", "hardware_changes", "software_changes", "workload_changes"]
@@ -136,7 +137,7 @@ def more_nodes(request: PlanRequest, nodes: int) -> Iterator[Change]:
 def _other_gpus(request: PlanRequest) -> Iterator[Change]:
     """As many GPUs of more memory in nodes of the same size; nothing where cluster or profile were changed by hand."""
     cluster = request.cluster
-    if request.profile != catalog.load_profile(cluster.gpu.name) or not _is_preset(cluster):
+    if not of_device(request.profile, cluster.gpu.name) or not _is_preset(cluster):
         return
     found = 0
     for card in _larger_cards(cluster.gpu, request.capacity_bytes):

@@ -146,6 +146,13 @@ class CostModel:
         return np.array([whole / profile.sustained_on(count) for count in counts.tolist()])[which.reshape(-1)]
 
     @cached_property
+    def coverage(self) -> Mapping[str, Any]:
+        """For kernels and links, which take the same sizes: 1.0 where their seconds rest on measurements, else 0.0."""
+        request = self.request
+        covered = kernels.coverage(request.cluster.gpu, request.profile, request.workload.precision)
+        return covered | communication.coverage(request.cluster, request.profile, request.recipe.expert_dispatcher)
+
+    @cached_property
     def measured_functions(self) -> Mapping[str, Any]:
         """The same bodies, whose seconds have those that rest on measurements as their imaginary part.
 
@@ -153,8 +160,7 @@ class CostModel:
         run measured how streams interfere.
         """
         request = self.request
-        covered = kernels.coverage(request.cluster.gpu, request.profile, request.workload.precision)
-        covered |= communication.coverage(request.cluster, request.profile, request.recipe.expert_dispatcher)
+        covered = self.coverage
         counted = {name: _counted(self.functions[name], share) for name, share in covered.items()}
         others = {name: body for name, body in self.functions.items() if name not in covered}
         interferes = request.profile.gpu == request.cluster.gpu.name and request.profile.is_measured("interference")

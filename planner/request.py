@@ -13,13 +13,15 @@ from cost_models.specs.base import NonNegativeFloat, NonNegativeInt, PositiveFlo
 from cost_models.specs.cluster import ClusterSpec
 from cost_models.specs.errors import did_you_mean
 from cost_models.specs.gpu import GpuSpec
+from cost_models.specs.measured_profile import MeasuredProfile
 from cost_models.specs.model import ModelSpec
 from cost_models.specs.profile import HardwareProfile
 from cost_models.specs.recipe import FrameworkRecipe
 from cost_models.specs.units import format_tokens, parse_bytes, parse_count, parse_positive_int
 from cost_models.specs.workload import WorkloadSpec, default_workload
-from planner import rules
+from planner import given_profile, rules
 from planner.errors import RequestError
+from planner.flag_values import SEARCHABLE, TARGETS
 from planner.overrides import Overrides
 from planner.recipe_parts import with_optimizer
 from planner.rules import FLEXIBLE, OPTIMIZERS, PRECISIONS, SCHEDULES
@@ -30,23 +32,6 @@ DEFAULT_TOP_K = 5
 MAX_SEQUENCES = 10**9
 SEARCHED = ("1f1b", "interleaved", "gpipe")
 """The schedules of a search that names neither schedules nor a target."""
-TARGETS = (
-    "any",
-    "megatron",
-    "bridge",
-    "torchtitan",
-    "deepspeed",
-    "accelerate",
-    "trainer",
-    "automodel",
-    "nanotron",
-    "axolotl",
-    "maxtext",
-    "runtime",
-)
-"""What a plan can be for: any open launcher, one of them, or this project's own runtime."""
-SEARCHABLE = ("precision", "optimizer", "loss", "offload", "groups", "meshes")
-"""What is searched on request only: variants of the recipe, and knobs that cost time and rarely win."""
 
 
 @dataclass(frozen=True)
@@ -115,6 +100,7 @@ class HardwareFlags:
     cluster: str | None
     nodes: int | str | None
     gpus_per_node: int | str | None
+    profile: MeasuredProfile | None = None
 
 
 @dataclass(frozen=True)
@@ -135,6 +121,7 @@ def build_request(
     cluster: str | None = None,
     nodes: int | str | None = None,
     gpus_per_node: int | str | None = None,
+    profile: str | None = None,
     seq_len: str | None = None,
     global_batch: int | str | None = None,
     global_batch_tokens: str | None = None,
@@ -151,13 +138,14 @@ def build_request(
 ) -> PlanRequest:
     """The request that names and sizes stand for, with the defaults filled in and told in `assumptions`.
 
-    `overrides` are `spec.field=value` texts for any field of model, cluster, workload, recipe and profile.
+    `profile` is the file of a measured one, in place of the catalog's. `overrides` are `spec.field=value` texts for any
+    field of model, cluster, workload, recipe and profile.
     Raises RequestError or SpecError, which name the flag or field, the value and what is allowed.
     """
-    changes = Overrides.parse(overrides)
+    changes, measured = Overrides.parse(overrides), given_profile.given(profile)
     loaded, model_notes = catalog.load_model_with_notes(model)
     model_spec = changes.applied(loaded)
-    hardware = _hardware(changes, HardwareFlags(gpus, mem, gpu, cluster, nodes, gpus_per_node))
+    hardware = _hardware(changes, HardwareFlags(gpus, mem, gpu, cluster, nodes, gpus_per_node, measured))
     num_gpus = hardware.cluster.gpus
     workload, workload_notes = _workload(model_spec, num_gpus, seq_len, global_batch, global_batch_tokens)
     check_target(target)
@@ -167,12 +155,14 @@ def build_request(
         raise RequestError(message)
     default_recipe = catalog.keys("frameworks").get(target, DEFAULT_RECIPE)
     workload, recipe_spec = _recipe(workload, recipe or default_recipe, precision, optimizer)
+    profile_spec = measured.profile if measured else catalog.load_profile(hardware.cluster.gpu.name)
+    recipe_spec, measured_notes = given_profile.recipe_on(recipe_spec, profile_spec)
     recipe_note = () if recipe else (f"Without --recipe the {default_recipe} recipe holds.",)
     return PlanRequest(
         model=model_spec,
         cluster=hardware.cluster,
         workload=changes.applied(workload),
-        profile=changes.applied(catalog.load_profile(hardware.cluster.gpu.name)),
+        profile=changes.applied(profile_spec),
         recipe=changes.applied(recipe_spec),
         capacity_bytes=hardware.capacity_bytes,
         target=target,
@@ -184,9 +174,10 @@ def build_request(
         assumptions=(
             *model_notes,
             *hardware.assumptions,
-            *_profile_notes(hardware.cluster.gpu.name),
+            *(given_profile.sentences(measured) if measured else _profile_notes(hardware.cluster.gpu.name)),
             *workload_notes,
             *recipe_note,
+            *measured_notes,
             *_target_note(target),
             *changes.sentences(),
         ),
@@ -258,9 +249,15 @@ def _hardware(changes: Overrides, flags: HardwareFlags) -> Hardware:
     """The cluster that the flags name, of as many GPUs as they ask for."""
     notes: list[str] = []
     preset = _preset(flags, notes)
-    if flags.gpus_per_node is not None:
-        preset = _with_nodes_of(preset, parse_positive_int(flags.gpus_per_node, "--gpus-per-node"))
-    spec = changes.applied(preset.with_gpus(_gpu_count(flags, preset.gpus_per_node)))
+    given = flags.gpus_per_node
+    per_node = preset.gpus_per_node if given is None else parse_positive_int(given, "--gpus-per-node")
+    count = _gpu_count(flags, per_node)
+    if flags.profile is not None and flags.cluster is None:
+        preset, note = given_profile.reaching(flags.profile, count)
+        notes += note
+    if given is not None:
+        preset = _with_nodes_of(preset, per_node)
+    spec = changes.applied(preset.with_gpus(count))
     if flags.cluster is None:
         nodes = f"{spec.nodes:,} {spec.name} node{'s' * (spec.nodes != 1)} of {spec.gpus_per_node}"
         notes.append(f"Without --cluster, {spec.gpus:,} GPUs are {nodes}.")
@@ -269,7 +266,10 @@ def _hardware(changes: Overrides, flags: HardwareFlags) -> Hardware:
 
 
 def _preset(flags: HardwareFlags, notes: list[str]) -> ClusterSpec:
-    """The named cluster, or the usual one of the named GPU, or of the GPU that the memory size stands for."""
+    """The devices of a measured profile, the named cluster, or the usual one of a GPU: the named one, or the one that
+    the memory size stands for."""
+    if flags.profile is not None:
+        return given_profile.preset(flags.profile, flags.gpu, flags.cluster)
     if flags.cluster is not None:
         preset = catalog.load_cluster(flags.cluster, 1)
         if flags.gpu is not None and catalog.load_gpu(flags.gpu).name != preset.gpu.name:

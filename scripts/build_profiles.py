@@ -16,7 +16,8 @@ from profiles import attention, collectives, groups, products, sources
 from profiles.sources import L4, SYSTEMS, Array, System
 
 from cost_models import surface
-from cost_models.specs.catalog import data_folder, load_gpu, load_profile
+from cost_models.specs.catalog import load_gpu, load_profile
+from cost_models.specs.data import data_folder
 from cost_models.specs.files import json_text
 from cost_models.specs.gpu import GpuSpec
 from cost_models.specs.kernel_tables import KernelTables

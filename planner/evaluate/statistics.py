@@ -35,6 +35,7 @@ CONFIGURATION = (
     "pp",
     "vpp",
     "cp",
+    "cp_type",
     "ep",
     "etp",
     "dp",

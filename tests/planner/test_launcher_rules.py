@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from planner.request import TARGETS
+from planner.flag_values import TARGETS
 from planner.rules import LAUNCHERS, RULES, SCHEDULES, SCOPES, Rule, expressible, refusals
 
 FACTS: dict[str, Any] = {

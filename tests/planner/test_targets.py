@@ -14,11 +14,12 @@ from planner.capability import PLAIN
 from planner.document import PlanDocument
 from planner.errors import InfeasibleError
 from planner.fixed import layout_of
+from planner.flag_values import TARGETS
 from planner.incumbent import Search
 from planner.launchers import refusals
 from planner.overrides import Overrides
 from planner.predict import CostModel
-from planner.request import NO_TIME_S, TARGETS, PlanRequest, build_request, schedules_of
+from planner.request import NO_TIME_S, PlanRequest, build_request, schedules_of
 from planner.rules import LAUNCHERS, expressible, violations
 from planner.space import OFFLOADS, known_values, sequence_parallel
 from tests.oracles.spaces import EVERY_SECOND_HAS_EXPERTS, EXPERTS, LEADING_DENSE, ODD_HEADS, SLOW_NETWORK, Space

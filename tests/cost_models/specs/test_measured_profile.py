@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from cost_models.specs import measured_profile
-from cost_models.specs.catalog import data_folder, digest, load_profile
+from cost_models.specs.catalog import digest, load_profile
+from cost_models.specs.data import data_folder
 from cost_models.specs.errors import SpecError
 from cost_models.specs.files import json_text
 from tests.cost_models.specs import hand_made

@@ -19,6 +19,7 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
 from runtime.errors import LaunchError, RankFailedError, RuntimeFault
+from runtime.host_memory import keep_freed_memory
 
 __all__ = ["World", "fork", "from_environment", "started_by_torchrun"]
 
@@ -136,6 +137,7 @@ def _serve(rank: int, size: int, where: str, work: Work, pipe: Connection, timeo
     """The life of a forked rank. Whatever it meets reaches the parent, which is the one to tell it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its ranks
     torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // size))
+    keep_freed_memory()
     try:
         with _joined(rank, size, rank, where, timeout_s, on_gpus=on_gpus) as world:
             work(world, lambda record: pipe.send(("record", record)))

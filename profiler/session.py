@@ -16,7 +16,8 @@ Candidates = Mapping[str, Sequence[Point]]
 # Of the budget: for the coarse grid; and what is left at the end for tables and files.
 COARSE_SHARE, SPARE_SHARE = 0.6, 0.03
 LEAST_SLICE_S, MOST_SLICE_S = 0.03, 1.0
-COARSE_POINTS = 6
+# Points of the coarse grid: of an operator of one size for each kind of row, of one of several sizes.
+COARSE_POINTS = {1: 3, 2: 5, 3: 8, 5: 5}
 # The same product again and again says whether the device is as fast as at its best.
 REFERENCE_EVERY_S, SLOWER = 5.0, 1.15
 # Below this part of its seconds an error is not worth a point.
@@ -52,7 +53,8 @@ class Session:
         self._budget_s, self._start_s = budget_s, time.monotonic()
         self.measured: dict[Point, Measured] = {one.point: one for one in finished}
         self._keep, self._tell = keep, tell
-        self._reference, self._reference_s, self._best_s, self._slow = reference, -REFERENCE_EVERY_S, 0.0, False
+        self.look_every_s = REFERENCE_EVERY_S
+        self._reference, self._looked_s, self._best_s, self._slow = reference, -REFERENCE_EVERY_S, 0.0, False
 
     @property
     def spent_s(self) -> float:
@@ -61,7 +63,7 @@ class Session:
 
     def run(self) -> list[Measured]:
         """Everything that was measured, that of an earlier run included. Raises ProfilerError."""
-        first = [point for points in self._candidates.values() for point in coarse(points, COARSE_POINTS)]
+        first = [point for points in self._candidates.values() for point in _coarse(points)]
         first = [point for point in _in_turns(first) if point not in self.measured]
         for number, point in enumerate(first):
             left_s = COARSE_SHARE * self._budget_s - self.spent_s
@@ -101,12 +103,20 @@ class Session:
 
     def _look_at_reference(self) -> None:
         """Whether the device is slower than at its best, now and then."""
-        if self._reference is None or time.monotonic() - self._reference_s < REFERENCE_EVERY_S:
+        if self._reference is None or time.monotonic() - self._looked_s < self.look_every_s:
             return
-        self._reference_s = time.monotonic()
+        self._looked_s = time.monotonic()
         seconds = self._crew.measure(self._reference, LEAST_SLICE_S).seconds
         self._best_s = min(seconds, self._best_s or seconds)
         self._slow = seconds > SLOWER * self._best_s
+
+
+def _coarse(points: Sequence[Point]) -> list[Point]:
+    """The coarse grid of one operator."""
+    by_detail: dict[tuple[int, ...], list[Point]] = {}
+    for point in points:
+        by_detail.setdefault(point.detail if len(point.sizes) == 1 else (), []).append(point)
+    return [point for some in by_detail.values() for point in coarse(some, COARSE_POINTS[len(some[0].sizes)])]
 
 
 def _in_turns(points: Sequence[Point]) -> list[Point]:

@@ -161,14 +161,28 @@ def _rows_keys_width(one: Measured) -> tuple[int, int, int]:
 
 def _elementwise(measured: Sequence[Measured], counted: Counted, peak: Peaks) -> dict[str, Any]:
     sizes = [(counted[one.point.operator, one.point.detail] * one.point.sizes[0],) for one in measured]
-    shares = [size / (peak.memory_bytes_per_s * one.seconds) for (size,), one in zip(sizes, measured, strict=True)]
+    seconds = _rising([size for (size,) in sizes], [one.seconds for one in measured])
+    shares = [size / (peak.memory_bytes_per_s * taken) for (size,), taken in zip(sizes, seconds, strict=True)]
     return _lattice(("bytes",), sizes, shares, MOST_NODES, most=float("inf"))  # caches and fusion move less than counted
 
 
 def _link(measured: Sequence[Measured], peak: Peaks) -> dict[str, Any]:
-    sizes = [(one.point.sizes[1], one.point.sizes[0]) for one in measured]
-    shares = [_passed(one) / (peak.link_bytes_per_s * one.seconds) for one in measured]
+    sizes, shares = [], []
+    for ranks in sorted({one.point.sizes[1] for one in measured}):
+        of_group = [one for one in measured if one.point.sizes[1] == ranks]
+        seconds = _rising([one.point.sizes[0] for one in of_group], [one.seconds for one in of_group])
+        sizes += [(ranks, one.point.sizes[0]) for one in of_group]
+        shares += [
+            _passed(one) / (peak.link_bytes_per_s * taken) for one, taken in zip(of_group, seconds, strict=True)
+        ]
     return _lattice(("ranks", "bytes"), sizes, shares, MOST_NODES)
+
+
+def _rising(sizes: Sequence[float], seconds: Sequence[float]) -> list[float]:
+    """The seconds, each at most those of any larger size: what disturbs a measurement only ever makes it longer."""
+    return [
+        min(taken for other, taken in zip(sizes, seconds, strict=True) if other >= size) for size in sizes
+    ]
 
 
 def _lattice(

@@ -5,7 +5,6 @@ an operator then takes up to four times as long, or not, depending on what was f
 """
 
 import ctypes
-import ctypes.util
 import sys
 
 __all__ = ["keep_freed_memory"]
@@ -20,8 +19,7 @@ def keep_freed_memory() -> None:
     """From now on freed memory stays; nothing happens where the C library is none that can be told so."""
     if not sys.platform.startswith("linux"):
         return
-    library = ctypes.CDLL(ctypes.util.find_library("c"))
-    mallopt = getattr(library, "mallopt", None)
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:
         return
     mallopt(M_MMAP_MAX, 0)

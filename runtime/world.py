@@ -137,7 +137,6 @@ def _serve(rank: int, size: int, where: str, work: Work, pipe: Connection, timeo
     """The life of a forked rank. Whatever it meets reaches the parent, which is the one to tell it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its ranks
     torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // size))
-    keep_freed_memory()
     try:
         with _joined(rank, size, rank, where, timeout_s, on_gpus=on_gpus) as world:
             work(world, lambda record: pipe.send(("record", record)))
@@ -155,6 +154,8 @@ def _joined(rank: int, size: int, local: int, where: str, timeout_s: float, *, o
     device = torch.device("cuda", local) if on_gpus else torch.device("cpu")
     if on_gpus:
         torch.cuda.set_device(device)
+    else:
+        keep_freed_memory()
     limit = timedelta(seconds=timeout_s)
     dist.init_process_group("nccl" if on_gpus else "gloo", init_method=where, rank=rank, world_size=size, timeout=limit)
     try:

@@ -15,6 +15,8 @@ from cli.extras import require_torch
 from cli.output import print_json, print_text
 
 MODELS = ("small-llama", "small-gpt")
+Step = tuple[str, int | str]
+"""Tokens of a sequence, sequences of a step, as they are given on a command line."""
 SEQ_LEN, GLOBAL_BATCH = "256", 8
 PROFILE_S = {False: 90.0, True: 600.0}
 TIMEOUT_S = 600.0
@@ -42,6 +44,8 @@ def loop(
     ranks: int | None,
     profile: str | None,
     full: bool,
+    seq_len: str | None,
+    global_batch: str | None,
     counts: Mapping[str, int],
     rounds: int,
     steps: int,
@@ -54,13 +58,15 @@ def loop(
     os.environ.setdefault("KINETO_LOG_LEVEL", "5")
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     from planner.document.files import check_writable, write_text
+    from runtime.loop import Rounds
 
     if output:
         check_writable(output)
     names = models or [str(_folder() / f"{name}.toml") for name in MODELS]
     with tempfile.TemporaryDirectory() as folder:
-        path = profile or _measured(names, ranks, full, Path(folder) / "profile.json")
-        outcomes = [_outcome(name, path, ranks, counts, rounds, steps) for name in names]
+        step = (seq_len or SEQ_LEN, global_batch or GLOBAL_BATCH)
+        path = profile or _measured(names, ranks, full, step, Path(folder) / "profile.json")
+        outcomes = [_outcome(name, path, ranks, step, counts, Rounds(rounds, steps)) for name in names]
     if output:
         write_text(_as_csv(outcomes), output)
     if as_json:
@@ -76,7 +82,7 @@ def _folder() -> Path:
     return data_folder() / "loop"
 
 
-def _measured(names: Sequence[str], ranks: int | None, full: bool, path: Path) -> str:
+def _measured(names: Sequence[str], ranks: int | None, full: bool, step: Step, path: Path) -> str:
     """The file of a profile of this machine for the models."""
     from cli.measure import measured_profile
     from cost_models.specs.measured_profile import write
@@ -88,15 +94,15 @@ def _measured(names: Sequence[str], ranks: int | None, full: bool, path: Path) -
         method="full" if full else "quick",
         budget_s=PROFILE_S[full],
         ranks=ranks,
-        seq_len=SEQ_LEN,
-        global_batch=GLOBAL_BATCH,
+        seq_len=step[0],
+        global_batch=step[1],
     )
     write(measured, path)
     return str(path)
 
 
 def _outcome(
-    name: str, profile: str, ranks: int | None, counts: Mapping[str, int], rounds: int, steps: int
+    name: str, profile: str, ranks: int | None, step: Step, counts: Mapping[str, int], rounds: Any
 ) -> Any:
     """The plans of one model, run and compared."""
     from planner.request import build_request
@@ -105,7 +111,7 @@ def _outcome(
     from profiler.timing import waited_s
     from runtime.errors import UnsupportedPlanError
     from runtime.job import job_of
-    from runtime.loop import Rounds, work_of
+    from runtime.loop import work_of
     from runtime.support import check
     from runtime.world import fork
 
@@ -120,8 +126,8 @@ def _outcome(
         name,
         ranks or _ranks_of(profile),
         profile=profile,
-        seq_len=SEQ_LEN,
-        global_batch=GLOBAL_BATCH,
+        seq_len=step[0],
+        global_batch=step[1],
         target="runtime",
         recipe="runtime",
     ).replaced(fixed={"cp": 1})
@@ -139,7 +145,7 @@ def _outcome(
             turns[record["job"]].append(record)
 
     jobs = [job_of(trial.document) for trial in trials]
-    fork(request.cluster.gpus, work_of(jobs, Rounds(rounds, steps), waited_s), tell, TIMEOUT_S)
+    fork(request.cluster.gpus, work_of(jobs, rounds, waited_s), tell, TIMEOUT_S)
     results = [
         result_of(trial.kind, _named(trial.document), _predicted(trial.document), of_plan, peak)
         for trial, of_plan, peak in zip(trials, turns, peaks, strict=True)

@@ -24,7 +24,7 @@ def measure(
     models: Sequence[str],
     ranks: int | None,
     seq_len: str | None,
-    global_batch: int | None,
+    global_batch: int | str | None,
     as_json: bool,
 ) -> int:
     """Measures and writes or prints a profile; the exit code. Raises PlannerError, SpecError or ProfilerError."""
@@ -68,13 +68,14 @@ def measured_profile(
     budget_s: float,
     ranks: int | None,
     seq_len: str | None = None,
-    global_batch: int | None = None,
+    global_batch: int | str | None = None,
     journal: str | None = None,
 ) -> Any:
     """The MeasuredProfile of this machine for the layouts of some models; None on a rank that only follows."""
     import time
 
-    from profiler.device import check, facts_of
+    from profiler.candidates import reference
+    from profiler.device import check, facts_of, used_bytes
     from profiler.profile import About, profile_of
     from profiler.session import Session
 
@@ -86,11 +87,11 @@ def measured_profile(
     found, counted = _candidates(models, ranks, kind, seq_len, global_batch)
     about = {"device": facts.name, "ranks": ranks, "models": list(models), "seq_len": seq_len, "batch": global_batch}
     finished = _finished(journal, about)
+    taken = used_bytes() if kind == "cuda" else 0
     with _crew(kind, ranks) as crew, _live(budget_s) as tell:
         if crew is None:
             return None
-        from profiler.candidates import reference
-
+        set_aside = _set_aside(crew, kind, taken)
         session = Session(
             crew,
             found,
@@ -106,11 +107,27 @@ def measured_profile(
     return profile_of(
         measured,
         counted,
-        About(facts, kind, ranks, method, budget_s, duration_s, notes=notes, **_gpu_facts(kind, facts)),
+        About(facts, kind, ranks, method, budget_s, duration_s, notes=notes, **set_aside, **_known(kind, facts)),
     )
 
 
-def _gpu_facts(kind: str, facts: Any) -> dict[str, Any]:
+def _set_aside(crew: Any, kind: str, taken: int) -> dict[str, int]:
+    """Bytes of a GPU that a context takes, and a communicator; `taken` were taken before there was any."""
+    if kind == "cpu":
+        return {}
+    from profiler.device import used_bytes
+    from profiler.points import Point
+
+    crew.measure(Point("launch", (1,)), 0.03)
+    context = used_bytes()
+    found = {"context_bytes": max(0, context - taken)}
+    if crew.ranks > 1:
+        crew.measure(Point("all_reduce", (1024, crew.ranks)), 0.03)
+        found["communicator_bytes"] = max(0, used_bytes() - context)
+    return found
+
+
+def _known(kind: str, facts: Any) -> dict[str, Any]:
     """What a catalog knows of a GPU; nothing of a processor."""
     if kind == "cpu":
         return {}
@@ -118,11 +135,12 @@ def _gpu_facts(kind: str, facts: Any) -> dict[str, Any]:
 
     tokens = facts.name.split("-")
     named = [name for name in catalog.names("gpus") if name.split("-")[0] in tokens]
-    nearest = min(
-        named,
-        key=lambda name: abs(catalog.load_gpu(name).usable_memory_bytes - facts.memory_bytes),
-        default=None,
-    )
+
+    def distance(name: str) -> tuple[bool, int]:
+        on_card = ("pcie" in name) != ("pcie" in tokens)
+        return on_card, abs(catalog.load_gpu(name).usable_memory_bytes - facts.memory_bytes)
+
+    nearest = min(named, key=distance, default=None)
     return {"known": catalog.default_cluster(nearest, 1)} if nearest else {}
 
 
@@ -148,12 +166,12 @@ def _usual_ranks(kind: str) -> int:
     return len(os.sched_getaffinity(0))
 
 
-def _candidates(models: Sequence[str], ranks: int, kind: str, seq_len: str | None, global_batch: int | None) -> Any:
+def _candidates(models: Sequence[str], ranks: int, kind: str, seq_len: str | None, global_batch: int | str | None) -> Any:
     """Points of all models, and what memory-bound operators are counted with."""
     from planner.operator_sizes import bytes_of_a_token, operator_sizes
     from planner.request import build_request
     from profiler import beside, streams
-    from profiler.candidates import candidates, merged
+    from profiler.candidates import candidates, host_copies, merged
 
     each, counted = [], {}
     for name in models:
@@ -172,6 +190,7 @@ def _candidates(models: Sequence[str], ranks: int, kind: str, seq_len: str | Non
         each.append(points)
         counted |= of_model
     found = merged(each)
+    found |= host_copies() if kind == "cuda" else {}
     for point in beside.points(streams.names_of(kind, ranks)):
         found[point.operator] = [point]
     return found, counted

@@ -8,7 +8,18 @@ from cost_models.specs.parameters import layer_parameters, parameters
 from cost_models.specs.recipe import FrameworkRecipe
 from profiler.points import Point
 
-__all__ = ["COLLECTIVES", "GEMMS", "STATES", "Candidates", "Counted", "candidates", "merged", "reference"]
+__all__ = [
+    "COLLECTIVES",
+    "GEMMS",
+    "HOST_COPIES",
+    "STATES",
+    "Candidates",
+    "Counted",
+    "candidates",
+    "host_copies",
+    "merged",
+    "reference",
+]
 
 Candidates = dict[str, list[Point]]
 """Points by operator."""
@@ -21,11 +32,13 @@ Sizes = Mapping[str, Iterable[tuple[float, ...]]]
 GEMMS = ("gemm_forward", "gemm_input_grad", "gemm_weight_grad")
 ATTENTIONS = ("attention_forward", "attention_backward")
 COLLECTIVES = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all")
+HOST_COPIES = ("host_to_device", "device_to_host")
 STATES = ("parameter_copy", "gradient_copy", "gradient_accumulation", "optimizer_step")
 # Sizes of one axis are measured at factors of so much.
 STEP = 4
 SMALLEST_BYTES, SMALLEST_PARAMETERS = 1024, 4096
 COPY_BYTES = (2**22, 2**24, 2**26)
+HOST_COPY_BYTES = tuple(2**power for power in range(12, 31, 3))
 
 
 def candidates(
@@ -61,6 +74,11 @@ def candidates(
     counted["memory_copy", ()] = 1.0
     found["launch"] = [Point("launch", (1,))]
     return {name: points for name, points in found.items() if points}, counted
+
+
+def host_copies() -> Candidates:
+    """Pinned copies between a host and its GPU, both directions."""
+    return {name: [Point(name, (size,)) for size in HOST_COPY_BYTES] for name in HOST_COPIES}
 
 
 def merged(several: Iterable[Candidates]) -> Candidates:

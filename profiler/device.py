@@ -14,7 +14,7 @@ import torch
 
 from profiler.errors import DeviceBusyError, NoDeviceError
 
-__all__ = ["Facts", "check", "facts_of"]
+__all__ = ["Facts", "check", "facts_of", "used_bytes"]
 
 # Of a GPU that nobody else uses little memory is taken: the display's, the driver's.
 FREE_SHARE = 0.9
@@ -99,10 +99,16 @@ def _gpu_facts(host_bytes: int) -> Facts:
         driver=driver,
         memory_bytes=total,
         host_memory_bytes=host_bytes,
-        multiprocessors=torch.cuda.get_device_properties(0).multi_processor_count if rows else 1,
+        multiprocessors=1,  # the catalog's, where it knows the device: asking would take hold of it before ranks fork
         threads=None,
         clocks_hz={key: float(value) * 1e6 for key, value in clocks.items() if value.isdigit()},
     )
+
+
+def used_bytes() -> int:
+    """Memory that is taken of the first GPU, by whomever."""
+    memory = _gpu_memory()
+    return memory[0][1] - memory[0][0] if memory else 0
 
 
 def _gpu_memory() -> list[tuple[int, int]]:

@@ -10,7 +10,7 @@ import torch
 from cost_models.specs.cluster import ClusterSpec
 from cost_models.specs.measured_profile import MeasuredProfile
 from profiler.beside import factors_of
-from profiler.candidates import COLLECTIVES, GEMMS, Counted
+from profiler.candidates import COLLECTIVES, GEMMS, HOST_COPIES, Counted
 from profiler.device import Facts
 from profiler.points import Measured
 from profiler.tables import Peaks, measured_table, peaks, tables
@@ -26,6 +26,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "launch": ("launch",),
     "collectives": (*COLLECTIVES, "send"),
     "host_memory": ("memory_copy",),
+    "copies": HOST_COPIES,
 }
 
 
@@ -128,7 +129,7 @@ def _profile(
         **({"slowdowns": {"gpu": device, "host": about.facts.host, "factors": factors}} if factors else {}),
         "tables": found,
         "context_bytes": about.context_bytes,
-        "communicator_bytes": about.communicator_bytes,
+        **({"communicator_bytes": about.communicator_bytes} if about.kind == "cpu" or about.communicator_bytes else {}),
         "provenance": _provenance(measured, about),
         "sources": {"tables": "plan profile on this host: medians of isolated operators, all ranks at work"},
     }
@@ -137,15 +138,19 @@ def _profile(
 def _provenance(measured: Sequence[Measured], about: About) -> dict[str, Any]:
     facts = about.facts
     of_part = {part: [one for one in measured if one.point.operator in names] for part, names in PARTS.items()}
+    if about.kind == "cuda":  # a copy on the device says nothing of the host's memory
+        of_part["host_memory"] = []
     in_parts = {name for names in PARTS.values() for name in names}
     of_part["elementwise"] = [
         one for one in measured if one.point.operator not in in_parts and ":" not in one.point.operator
     ]
     of_part["interference"] = [one for one in measured if ":" in one.point.operator]
     found = {part: measured_table(rows) for part, rows in of_part.items()}
-    if about.kind == "cpu":  # nothing is set aside of a process's memory but what is counted
-        one = {"points": 1, "repetitions": 1, "spread": 0.0, "largest_spread": 0.0}
-        found |= {"context": one, "communicator": one}
+    once = {"points": 1, "repetitions": 1, "spread": 0.0, "largest_spread": 0.0}
+    if about.kind == "cpu" or about.context_bytes:  # of a process's own memory nothing is set aside
+        found["context"] = once
+    if about.kind == "cpu" or about.communicator_bytes:
+        found["communicator"] = once
     return {
         "device": facts.device,
         "driver": facts.driver,

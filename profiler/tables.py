@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from cost_models.kernels import BACKWARD_PRODUCTS
 from cost_models.specs.kernel_tables import ElementwiseKind
 from cost_models.surface import fitted
-from profiler.candidates import COLLECTIVES, GEMMS, Counted
+from profiler.candidates import COLLECTIVES, GEMMS, HOST_COPIES, Counted
 from profiler.choice import left_out_errors
 from profiler.points import Measured
 
@@ -75,6 +75,9 @@ def tables(
             "reference_share": 1.0,
             "operations": links,
         }
+    copies = {name: by_operator[name] for name in HOST_COPIES if name in by_operator}
+    if copies:
+        found["copies"] = _copies(copies)
     return found
 
 
@@ -176,6 +179,18 @@ def _link(measured: Sequence[Measured], peak: Peaks) -> dict[str, Any]:
             _passed(one) / (peak.link_bytes_per_s * taken) for one, taken in zip(of_group, seconds, strict=True)
         ]
     return _lattice(("ranks", "bytes"), sizes, shares, MOST_NODES)
+
+
+def _copies(by_direction: Mapping[str, Sequence[Measured]]) -> dict[str, Any]:
+    """Pinned copies over the fastest of all."""
+    rate = max(one.point.sizes[0] / one.seconds for some in by_direction.values() for one in some) * 1.0001
+    directions = {}
+    for name, measured in by_direction.items():
+        sizes = [(float(one.point.sizes[0]),) for one in measured]
+        seconds = _rising([size for (size,) in sizes], [one.seconds for one in measured])
+        shares = [size / (rate * taken) for (size,), taken in zip(sizes, seconds, strict=True)]
+        directions[name] = _lattice(("bytes",), sizes, shares, MOST_NODES)
+    return {"line_rate_bytes_per_s": rate, "directions": directions}
 
 
 def _rising(sizes: Sequence[float], seconds: Sequence[float]) -> list[float]:

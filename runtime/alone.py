@@ -183,6 +183,22 @@ def _memory_copy(sizes: Sizes, _: Sizes, device: torch.device) -> Alone:
     return Alone(lambda: target.copy_(source), 2 * _bytes(source))
 
 
+def _host_copy(sizes: Sizes, device: torch.device, *, to_device: bool) -> Alone:
+    """So many bytes between pinned memory of the host and a GPU."""
+    on_host = torch.empty(sizes[0], dtype=torch.uint8, pin_memory=True).random_(256)
+    on_device = torch.empty(sizes[0], dtype=torch.uint8, device=device)
+    target, source = (on_device, on_host) if to_device else (on_host, on_device)
+    return Alone(lambda: target.copy_(source, non_blocking=True), sizes[0])
+
+
+def _host_to_device(sizes: Sizes, _: Sizes, device: torch.device) -> Alone:
+    return _host_copy(sizes, device, to_device=True)
+
+
+def _device_to_host(sizes: Sizes, _: Sizes, device: torch.device) -> Alone:
+    return _host_copy(sizes, device, to_device=False)
+
+
 def _launch(_: Sizes, __: Sizes, device: torch.device) -> Alone:
     """The smallest operator there is; on a GPU the host does not wait for it."""
     one = torch.zeros(1, device=device)
@@ -225,5 +241,7 @@ MAKERS: Mapping[str, Maker] = {
     "embedding_forward": _embedding_forward,
     "embedding_backward": _embedding_backward,
     "memory_copy": _memory_copy,
+    "host_to_device": _host_to_device,
+    "device_to_host": _device_to_host,
     "launch": _launch,
 }

@@ -54,7 +54,8 @@ class Attention(nn.Module):
         query, key = self._normed(query, self.query_norm), self._normed(key, self.key_norm)
         heads = [part.unflatten(-1, (-1, self.head_dim)).transpose(1, 2) for part in (query, key, value)]
         if self.theta is not None:
-            heads[:2] = rotated(heads[0], heads[1], self.theta)
+            # Values of their own: as a part of the projection they would keep all of it for the backward.
+            heads = [*rotated(heads[0], heads[1], self.theta), heads[2].clone()]
         if self.recomputes_core:
             attended = checkpoint(self._core, *heads, use_reentrant=False, preserve_rng_state=False)
         else:

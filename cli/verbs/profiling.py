@@ -88,6 +88,8 @@ def loop(
         str | None, typer.Option(help="A measured profile; without it this machine is measured first.", metavar="FILE")
     ] = None,
     full: Full = False,
+    seq_len: SeqLen = None,
+    global_batch: GlobalBatch = None,
     best: Annotated[int, typer.Option(help="Best plans to run, of each model.", min=2, max=100, metavar="N")] = 10,
     random: Annotated[int, typer.Option(help="Random plans.", min=0, max=100, metavar="N")] = 10,
     bad: Annotated[int, typer.Option(help="Bad plans.", min=0, max=100, metavar="N")] = 4,
@@ -114,6 +116,8 @@ def loop(
             ranks=ranks,
             profile=profile,
             full=full,
+            seq_len=seq_len,
+            global_batch=global_batch,
             counts={"best": best, "random": random, "bad": bad},
             rounds=rounds,
             steps=steps,

@@ -7,7 +7,7 @@ pytest.importorskip("torch")
 from cost_models.exchange import moved_for_a_parameter
 from planner.operator_sizes import bytes_of_a_token, operator_sizes
 from planner.request import PlanRequest, build_request
-from profiler.candidates import candidates
+from profiler.candidates import candidates, host_copies
 from runtime import alone, alone_links, alone_states
 
 
@@ -44,7 +44,7 @@ def test_every_point_has_a_maker(request_of_two: PlanRequest) -> None:
         2,
     )
     makers = {**alone.MAKERS, **alone_states.MAKERS, **alone_links.MAKERS}
-    assert set(found) == set(makers)
+    assert {*found, *host_copies()} == set(makers)
     for name, points in found.items():
         if len(points[0].sizes) == 1 and name != "launch":
             assert all((name, point.detail) in counted for point in points), name

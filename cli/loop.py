@@ -52,7 +52,7 @@ def loop(
     output: str | None,
     as_json: bool,
 ) -> int:
-    """Runs the closed loop and prints what it shows; the exit code. Raises PlannerError, ProfilerError, RuntimeFault."""
+    """Runs the closed loop, prints what it shows; the exit code. Raises PlannerError, ProfilerError, RuntimeFault."""
     require_torch("loop")
     # Torch's own notes on memory that was allocated before it was counted would stand in between.
     os.environ.setdefault("KINETO_LOG_LEVEL", "5")
@@ -101,9 +101,7 @@ def _measured(names: Sequence[str], ranks: int | None, full: bool, step: Step, p
     return str(path)
 
 
-def _outcome(
-    name: str, profile: str, ranks: int | None, step: Step, counts: Mapping[str, int], rounds: Any
-) -> Any:
+def _outcome(name: str, profile: str, ranks: int | None, step: Step, counts: Mapping[str, int], rounds: Any) -> Any:
     """The plans of one model, run and compared."""
     from planner.request import build_request
     from planner.trial_plans import trial_plans
@@ -193,7 +191,9 @@ def _as_text(outcomes: Sequence[Any]) -> str:
     lines = []
     for one in outcomes:
         lines += [f"{one.model}: {len(one.results)} plans", ""]
-        lines.append(f"{'':6}  {'predicted':>9}  {'measured':>9}  {'error':>7}  {'noise':>6}  {'MiB':>6}  {'error':>7}  plan")
+        lines.append(
+            f"{'':6}  {'predicted':>9}  {'measured':>9}  {'error':>7}  {'noise':>6}  {'MiB':>6}  {'error':>7}  plan"
+        )
         for result in sorted(one.results, key=lambda result: result.measured_s):
             lines.append(
                 f"{result.kind:6}  {result.predicted_s * 1e3:6.1f} ms  {result.measured_s * 1e3:6.1f} ms  "
@@ -206,7 +206,9 @@ def _as_text(outcomes: Sequence[Any]) -> str:
         met = means[name] <= limit if sign == "<=" else means[name] >= limit
         each = ", ".join(_shown(name, getattr(one, name)) for one in outcomes)
         verdict = "met" if met else "MISSED"
-        lines.append(f"{NAMES[name]:38} {_shown(name, means[name]):>7}  ({each}; wanted {sign} {_shown(name, limit)}: {verdict})")
+        lines.append(
+            f"{NAMES[name]:38} {_shown(name, means[name]):>7}  ({each}; wanted {sign} {_shown(name, limit)}: {verdict})"
+        )
     lines.append(f"{'noise of turns':38} {means['noise']:7.1%}")
     lines.append(f"{'time waited for a processor':38} {means['waited']:7.1%}")
     return "\n".join(lines) + "\n"

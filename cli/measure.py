@@ -166,7 +166,9 @@ def _usual_ranks(kind: str) -> int:
     return len(os.sched_getaffinity(0))
 
 
-def _candidates(models: Sequence[str], ranks: int, kind: str, seq_len: str | None, global_batch: int | str | None) -> Any:
+def _candidates(
+    models: Sequence[str], ranks: int, kind: str, seq_len: str | None, global_batch: int | str | None
+) -> Any:
     """Points of all models, and what memory-bound operators are counted with."""
     from planner.operator_sizes import bytes_of_a_token, operator_sizes
     from planner.request import build_request
@@ -178,7 +180,7 @@ def _candidates(models: Sequence[str], ranks: int, kind: str, seq_len: str | Non
         request = build_request(
             name,
             ranks,
-            gpu="h100-sxm",  # which one does not matter: no seconds are asked for, and nothing is dropped for its memory
+            gpu="h100-sxm",  # any would do: no seconds are asked for, and nothing is dropped for its memory
             gpus_per_node=ranks,
             seq_len=seq_len,
             global_batch=global_batch,
@@ -237,7 +239,7 @@ def _finished(journal: str | None, about: dict[str, Any]) -> list[Any]:
 
 
 def _keep(journal: str | None, about: dict[str, Any], measured: Sequence[Any]) -> None:
-    """Puts finished measurements where an interrupted run can go on. Raises DocumentError: a full disk, no permission."""
+    """Puts finished measurements where a later run goes on. Raises DocumentError: a full disk, no permission."""
     if journal is None:
         return
     from planner.document.files import write_text

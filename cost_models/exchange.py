@@ -188,7 +188,12 @@ def first_s(model: ModelSpec, recipe: FrameworkRecipe, *, offload: bool = False,
     reshards = sym.shard_weights * sym.reshard
     copied = sum(count * _laid_out(unit, recipe.parameter_copy_bytes, "parameter") for unit, count in sym.HELD.items())
     once_copied = (1 - reshards) * copied
-    return once_copied + (gathers - reshards) * once + reshards * hidden + _weights_in("layer", recipe, fractions(offload)["weights"])
+    return (
+        once_copied
+        + (gathers - reshards) * once
+        + reshards * hidden
+        + _weights_in("layer", recipe, fractions(offload)["weights"])
+    )
 
 
 def last_s(model: ModelSpec, recipe: FrameworkRecipe, *, sliced: bool = False) -> Expr:

@@ -35,7 +35,9 @@ class _Recording(CostModel):
             columns = np.broadcast_arrays(*(np.asarray(size, dtype=np.float64) for size in sizes))
             if name not in NOT_MEASURED:
                 rows = np.unique(np.stack([column.ravel() for column in columns], axis=1), axis=0)
-                self.recorded.setdefault(name.removesuffix("_s").removeprefix("elementwise_"), set()).update(map(tuple, rows.tolist()))
+                self.recorded.setdefault(name.removesuffix("_s").removeprefix("elementwise_"), set()).update(
+                    map(tuple, rows.tolist())
+                )
             return np.zeros(columns[0].shape)
 
         return body

@@ -5,18 +5,18 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-
 from planner.configuration import Configuration
 from planner.document import PlanDocument
 from planner.fixed import FixedStage
 from planner.predict import CostModel
 from planner.request import PlanRequest
-from planner.space import LAYOUT_FIELDS, RECOMPUTE_SETS, SCHEDULES, ZERO_MODES, layouts, meshes, units
+from planner.space import LAYOUT_FIELDS, RECOMPUTE_SETS, ZERO_MODES, layouts, meshes, units
 
 __all__ = ["Trial", "trial_plans"]
 
 Kind = Literal["best", "random", "bad"]
+# What tells the best plans apart.
+TELLING = ("tp", "pp", "dp", "micro_batch_size", "schedule")
 # Options of a layout: how states are sharded, and what is recomputed, of those that a runtime has.
 RECOMPUTED = ((), ("norm", "activation"), ("mlp",), ("full",))
 
@@ -43,16 +43,16 @@ def trial_plans(
     seed: int,
     runs: Callable[[PlanDocument], bool],
 ) -> list[Trial]:
-    """So many of each kind, of those that run: the best layouts, each with its best options; random ones of all, and
-    of the slowest tenth.
+    """So many of each kind, of those that run: the best of each mesh, micro-batch and schedule; random ones of all, and
+    of the slowest tenth. None comes twice.
 
-    Each layout and each set of options comes once at most.
+    The options of one mesh, micro-batch and schedule often differ by less than a step does from the next.
     """
     every = sorted(_configurations(request), key=lambda each: each.candidate.objective_s)
     chosen: list[Trial] = []
     seen: set[tuple[int, ...]] = set()
     for each in every:
-        key = tuple(each.layout[name] for name in LAYOUT_FIELDS)
+        key = tuple(each.layout[name] for name in TELLING)
         if len(chosen) < best and key not in seen and each.figures.fits and runs(each.document):
             seen.add(key)
             chosen.append(Trial("best", each.document))

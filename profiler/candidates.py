@@ -50,7 +50,7 @@ def candidates(
 ) -> tuple[Candidates, Counted]:
     """The points of one model by operator, in no particular order, and what memory-bound ones are counted with.
 
-    `bytes_of_a_token` are what each memory-bound operator is counted with for one token on a device that shares nothing.
+    `bytes_of_a_token` are what memory-bound operators are counted with for one token on a device that shares nothing.
     """
     found: Candidates = {}
     counted: Counted = {}

@@ -1,8 +1,8 @@
 """Which point to measure next: where interpolation errs most.
 
-Seconds are taken for a power of the sizes, with what is left over interpolated from the nearest points. Leaving out each
-measured point in turn says how far this errs there; the next point is the one that is far from all measured ones, near
-those that are met badly.
+Seconds are taken for a power of the sizes, with what is left over interpolated from the nearest points. Leaving out
+each measured point in turn says how far this errs there; the next point is the one that is far from all measured ones,
+near those that are met badly.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ RIDGE = 1e-6
 
 
 def coarse(candidates: Sequence[Point], count: int) -> list[Point]:
-    """A few of the candidates that lie as far apart as can be: the smallest, the largest, then the farthest from all."""
+    """A few candidates that lie as far apart as can be: the smallest, the largest, then the farthest from all."""
     if len(candidates) <= count:
         return list(candidates)
     places = _places(candidates)
@@ -74,7 +74,7 @@ def _predicted(places: Array, seconds: Array, place: Array) -> float:
 
 
 def _places(points: Sequence[Point]) -> Array:
-    """Logarithms of the sizes to base 4, so that 1 is a distance at which interpolation is poor; float[points, sizes]."""
+    """Logarithms of the sizes to base 4: at a distance of 1 interpolation is poor; float[points, sizes]."""
     return np.asarray(np.log([[max(size, 1) for size in point.sizes] for point in points]) / np.log(4.0))
 
 

@@ -86,7 +86,8 @@ class Forked:
             if not ready:
                 silent = [rank for rank in range(self.ranks) if rank not in replies]
                 message = (
-                    f"rank {silent[0]} of {self.ranks} did not finish {point} within {limit_s + self._patience_s:.0f} s: "
+                    f"rank {silent[0]} of {self.ranks} did not finish {point} within "
+                    f"{limit_s + self._patience_s:.0f} s: "
                     "a collective hangs, or the device does; the ranks were ended, what was measured is kept"
                 )
                 raise HungError(message)

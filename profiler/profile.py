@@ -50,7 +50,9 @@ class About:
 def profile_of(measured: Sequence[Measured], counted: Counted, about: About) -> MeasuredProfile:
     """The profile of what was measured. Raises SpecError where it cannot be one."""
     known = about.known.gpu if about.known else None
-    sheet = {"flops": known.peak_flops["bf16"], "memory_bytes_per_s": known.memory_bandwidth_bytes_per_s} if known else None
+    sheet = (
+        {"flops": known.peak_flops["bf16"], "memory_bytes_per_s": known.memory_bandwidth_bytes_per_s} if known else None
+    )
     peak = peaks(measured, sheet)
     cluster = _cluster(about, peak)
     device = cluster["gpu"]["name"]
@@ -64,7 +66,9 @@ def _cluster(about: About, peak: Peaks) -> dict[str, Any]:
     facts, ranks = about.facts, about.ranks
     if about.known is not None:
         gpu = about.known.gpu.replaced(usable_memory_bytes=facts.memory_bytes)
-        cluster = about.known.replaced(gpu=gpu, gpus=ranks, gpus_per_node=ranks, host_memory_bytes=facts.host_memory_bytes)
+        cluster = about.known.replaced(
+            gpu=gpu, gpus=ranks, gpus_per_node=ranks, host_memory_bytes=facts.host_memory_bytes
+        )
         return cluster.model_dump(mode="json")
     gpu_fields = {
         "name": facts.name,
@@ -99,7 +103,9 @@ def _cluster(about: About, peak: Peaks) -> dict[str, Any]:
         "host_memory_bytes": facts.host_memory_bytes,
         "host_memory_bandwidth_bytes_per_s": peak.memory_bytes_per_s,
         "host_to_device_bandwidth_bytes_per_s": peak.memory_bytes_per_s,
-        "sources": {"tiers": "the fastest collective and the shortest hop that were measured" if ranks > 1 else NOT_MEASURED},
+        "sources": {
+            "tiers": "the fastest collective and the shortest hop that were measured" if ranks > 1 else NOT_MEASURED
+        },
     }
 
 

@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -44,9 +44,10 @@ def timed_beside(point: Point, device: torch.device, limit_s: float) -> Timing:
     samples = []
     for _ in range(count):
         dist.barrier()
-        with _busy([pieces[each] for each in others if each != "compute" or device.type == "cuda"]):
-            with _busy_thread(pieces["compute"]) if "compute" in others and device.type == "cpu" else _nothing():
-                samples.append(_sample(pieces[name], device))
+        behind = [pieces[each] for each in others if each != "compute" or device.type == "cuda"]
+        beside = _busy_thread(pieces["compute"]) if "compute" in others and device.type == "cpu" else nullcontext()
+        with _busy(behind), beside:
+            samples.append(_sample(pieces[name], device))
     return summary(samples, waits_overlap=name != "compute")
 
 
@@ -142,8 +143,3 @@ def _busy_thread(start: Start) -> Iterator[None]:
     finally:
         over.set()
         thread.join()
-
-
-@contextmanager
-def _nothing() -> Iterator[None]:
-    yield

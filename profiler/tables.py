@@ -53,10 +53,8 @@ def peaks(measured: Sequence[Measured], known: Mapping[str, float] | None = None
     )
 
 
-def tables(
-    measured: Sequence[Measured], peak: Peaks, counted: Counted, device: str, kind: str
-) -> dict[str, Any]:
-    """The fields of KernelTables; `counted` is what memory-bound operators are counted with, `kind` that of the links."""
+def tables(measured: Sequence[Measured], peak: Peaks, counted: Counted, device: str, kind: str) -> dict[str, Any]:
+    """Fields of KernelTables; `counted` is what memory-bound operators are counted with, `kind` that of the links."""
     by_operator: dict[str, list[Measured]] = {}
     for one in measured:
         by_operator.setdefault(one.point.operator, []).append(one)
@@ -166,7 +164,9 @@ def _elementwise(measured: Sequence[Measured], counted: Counted, peak: Peaks) ->
     sizes = [(counted[one.point.operator, one.point.detail] * one.point.sizes[0],) for one in measured]
     seconds = _rising([size for (size,) in sizes], [one.seconds for one in measured])
     shares = [size / (peak.memory_bytes_per_s * taken) for (size,), taken in zip(sizes, seconds, strict=True)]
-    return _lattice(("bytes",), sizes, shares, MOST_NODES, most=float("inf"))  # caches and fusion move less than counted
+    return _lattice(
+        ("bytes",), sizes, shares, MOST_NODES, most=float("inf")
+    )  # caches and fusion move less than counted
 
 
 def _link(measured: Sequence[Measured], peak: Peaks) -> dict[str, Any]:
@@ -175,9 +175,7 @@ def _link(measured: Sequence[Measured], peak: Peaks) -> dict[str, Any]:
         of_group = [one for one in measured if one.point.sizes[1] == ranks]
         seconds = _rising([one.point.sizes[0] for one in of_group], [one.seconds for one in of_group])
         sizes += [(ranks, one.point.sizes[0]) for one in of_group]
-        shares += [
-            _passed(one) / (peak.link_bytes_per_s * taken) for one, taken in zip(of_group, seconds, strict=True)
-        ]
+        shares += [_passed(one) / (peak.link_bytes_per_s * taken) for one, taken in zip(of_group, seconds, strict=True)]
     return _lattice(("ranks", "bytes"), sizes, shares, MOST_NODES)
 
 
@@ -195,9 +193,7 @@ def _copies(by_direction: Mapping[str, Sequence[Measured]]) -> dict[str, Any]:
 
 def _rising(sizes: Sequence[float], seconds: Sequence[float]) -> list[float]:
     """The seconds, each at most those of any larger size: what disturbs a measurement only ever makes it longer."""
-    return [
-        min(taken for other, taken in zip(sizes, seconds, strict=True) if other >= size) for size in sizes
-    ]
+    return [min(taken for other, taken in zip(sizes, seconds, strict=True) if other >= size) for size in sizes]
 
 
 def _lattice(

@@ -92,7 +92,8 @@ def timed(clock: Clock, run: Run, limit_s: float) -> Timing:
     for number in range(WARM_UP):
         run(number)
     count = _count(clock.sample(run, WARM_UP, 1).seconds)
-    number, samples = WARM_UP + 1, []
+    number = WARM_UP + 1
+    samples: list[Sample] = []
     while len(samples) < FEWEST or (time.perf_counter() < deadline and len(samples) < MOST):
         samples.append(clock.sample(run, number, count))
         number += count

@@ -1,4 +1,4 @@
-"""What a rank does for a point: it makes the operator on drawn tensors, as often as the cache asks for, and times it."""
+"""What a rank does for a point: it makes the operator on drawn tensors, as often as the cache asks, and times it."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace

@@ -131,9 +131,7 @@ def _rotary_backward(sizes: Sizes, detail: Sizes, device: torch.device) -> Alone
     query, key = (part.transpose(1, 2) for part in parts)
     outputs = rotated(query, key, 10_000.0)
     gradients = [torch.randn_like(output) for output in outputs]
-    return Alone(
-        lambda: torch.autograd.grad(outputs, parts, gradients, retain_graph=True), _bytes(*parts, *gradients)
-    )
+    return Alone(lambda: torch.autograd.grad(outputs, parts, gradients, retain_graph=True), _bytes(*parts, *gradients))
 
 
 def _residual(sizes: Sizes, detail: Sizes, device: torch.device) -> Alone:

@@ -1,4 +1,4 @@
-"""What a run does with model states, alone: weights copied to where products read them, gradients, the optimizer's step.
+"""What a run does with model states, alone: weights copied to where products read them, gradients, the optimizer.
 
 Sizes are parameters, `detail` the widths of a layer: hidden, queries, keys, matrices up, inner width of the MLP.
 """
@@ -79,7 +79,7 @@ def _parameter_copy(sizes: Sizes, detail: Sizes, device: torch.device) -> Alone:
 
 
 def _collected(sizes: Sizes, detail: Sizes, device: torch.device, *, reduced: bool) -> Alone:
-    """The gradients of one micro-batch brought to where they pile up: whole, or reduced to where the optimizer reads."""
+    """Gradients of one micro-batch brought to where they pile up: whole, or reduced to where the optimizer reads."""
     root, layers = _sharded(sizes, detail, device)
     for layer in layers:
         layer.set_requires_gradient_sync(reduced)

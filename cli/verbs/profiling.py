@@ -19,7 +19,9 @@ app.add_typer(profile_app)
 
 Device = Annotated[
     str | None,
-    typer.Option(help="cuda or cpu; without it the GPUs where there are some.", metavar="NAME", rich_help_panel=HARDWARE),
+    typer.Option(
+        help="cuda or cpu; without it the GPUs where there are some.", metavar="NAME", rich_help_panel=HARDWARE
+    ),
 ]
 Full = Annotated[bool, typer.Option("--full/--quick", help="Measure for ten minutes instead of one.")]
 Ranks = Annotated[

@@ -22,9 +22,11 @@ FLAGS = {
     "explain": "--json --profile --stage --why-not",
     "export": "--json --nearest --output --profile --to -o",
     "gpus": "--json",
+    "loop": "--bad --best --full --global-batch --json --model --output --profile --quick --random --ranks --rounds "
+    "--seq-len --steps -o",
     "models": "--json",
     "port": "--json --output --to -o",
-    "profile": "",
+    "profile": "--device --full --global-batch --json --model --output --quick --ranks --seq-len -o",
     "recipes": "--json",
     "rules": "--json --launcher",
     "run": "--data --json --learning-rate --local-ranks --log --report --seed --steps --timeout --weights",

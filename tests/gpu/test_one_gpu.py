@@ -55,9 +55,7 @@ def test_steps_are_predicted(profile: Path, began: float, tmp_path: Path) -> Non
     """At least eight configurations of micro-batch and recompute: time within 20 % in mean, memory within 10 %."""
     rows = tmp_path / "loop.csv"
     counts = ("--best", "4", "--random", "4", "--bad", "2", "--rounds", "1", "--steps", "3")
-    told = _plan(
-        began, "loop", "--profile", str(profile), "--model", MODEL, *STEP, *counts, "-o", str(rows), "--json"
-    )
+    told = _plan(began, "loop", "--profile", str(profile), "--model", MODEL, *STEP, *counts, "-o", str(rows), "--json")
     print(rows.read_text(encoding="utf-8"))
     (of_model,) = json.loads(told)["models"]
     assert len(of_model["results"]) >= LEAST_CONFIGURATIONS

@@ -19,7 +19,9 @@ def test_without_quiet_samples_the_wait_is_taken_off() -> None:
     """A machine that is never free: what is left of each sample counts."""
     found = summary([Sample(1.0 + wait, waited_s=wait) for wait in (0.5, 1.0, 1.5, 2.0, 2.5, 3.0)])
     assert found.median_s == pytest.approx(1.0)
-    together = summary([Sample(1.0 + wait, waited_s=wait) for wait in (0.5, 1.0, 1.5, 2.0, 2.5, 3.0)], waits_overlap=True)
+    together = summary(
+        [Sample(1.0 + wait, waited_s=wait) for wait in (0.5, 1.0, 1.5, 2.0, 2.5, 3.0)], waits_overlap=True
+    )
     assert together.median_s == pytest.approx(2.5)
 
 

@@ -34,7 +34,7 @@ def test_turns_become_a_result() -> None:
 
 @pytest.mark.slow
 def test_the_loop_in_short(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Half a minute of measuring, eight plans on two ranks: bytes within 10 % in mean; times where the machine is free."""
+    """Half a minute of measuring, eight plans on two ranks: bytes within 10 % in mean, times where nobody disturbs."""
     pytest.importorskip("torch")
     from cli.loop import _outcome
     from cli.measure import measured_profile

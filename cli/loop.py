@@ -12,12 +12,11 @@ from statistics import fmean
 from typing import Any
 
 from cli.extras import require_torch
+from cli.measure import DEFAULT_MODELS, SMALL_STEP, measured_profile, model_file
 from cli.output import print_json, print_text
 
-MODELS = ("small-llama", "small-gpt")
 Step = tuple[str, int | str]
 """Tokens of a sequence, sequences of a step, as they are given on a command line."""
-SEQ_LEN, GLOBAL_BATCH = "256", 8
 PROFILE_S = {False: 90.0, True: 600.0}
 TIMEOUT_S = 600.0
 SEED = 0
@@ -62,9 +61,9 @@ def loop(
 
     if output:
         check_writable(output)
-    names = models or [str(_folder() / f"{name}.toml") for name in MODELS]
+    names = [model_file(name) for name in models or DEFAULT_MODELS["cpu"]]
     with tempfile.TemporaryDirectory() as folder:
-        step = (seq_len or SEQ_LEN, global_batch or GLOBAL_BATCH)
+        step = (seq_len or SMALL_STEP[0], global_batch or SMALL_STEP[1])
         path = profile or _measured(names, ranks, full, step, Path(folder) / "profile.json")
         outcomes = [_outcome(name, path, ranks, step, counts, Rounds(rounds, steps)) for name in names]
     if output:
@@ -76,15 +75,8 @@ def loop(
     return 0
 
 
-def _folder() -> Path:
-    from cost_models.specs.catalog import data_folder
-
-    return data_folder() / "loop"
-
-
 def _measured(names: Sequence[str], ranks: int | None, full: bool, step: Step, path: Path) -> str:
     """The file of a profile of this machine for the models."""
-    from cli.measure import measured_profile
     from cost_models.specs.measured_profile import write
 
     print(f"plan: measuring this machine, {PROFILE_S[full]:.0f} s", file=sys.stderr)

@@ -11,7 +11,9 @@ from cli.extras import require_torch
 from cli.output import print_json, print_text
 from planner.errors import DocumentError, RequestError
 
-DEFAULT_MODEL = "llama3.2-1b"
+# What is measured where nothing is named: on a processor models whose layers fit it.
+DEFAULT_MODELS = {"cuda": ("llama3.2-1b",), "cpu": ("small-llama", "small-gpt")}
+SMALL_STEP = ("256", 8)
 BUDGETS_S: dict[str, float] = {"quick": 60.0, "full": 600.0}
 JOURNAL = "{path}.measured"
 
@@ -35,8 +37,11 @@ def measure(
         check_writable(output)
     method: Literal["quick", "full"] = "full" if full else "quick"
     journal = JOURNAL.format(path=output) if output else None
+    kind = _kind(device)
+    if not models and kind == "cpu":
+        seq_len, global_batch = seq_len or SMALL_STEP[0], global_batch or SMALL_STEP[1]
     measured = measured_profile(
-        models or (DEFAULT_MODEL,),
+        models or tuple(map(model_file, DEFAULT_MODELS[kind])),
         device=device,
         method=method,
         budget_s=BUDGETS_S[method],
@@ -58,6 +63,14 @@ def measure(
     else:
         print_text(dumps(measured))
     return 0
+
+
+def model_file(name: str) -> str:
+    """A model that is made for measuring, by its file; any other by its name."""
+    from cost_models.specs.catalog import data_folder
+
+    path = data_folder() / "loop" / f"{name}.toml"
+    return str(path) if path.exists() else name
 
 
 def measured_profile(

@@ -4,6 +4,7 @@ until the budget is spent; what is finished is kept, and is not measured again."
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
 from profiler.choice import coarse, most_uncertain
 from profiler.crew import Crew
@@ -18,6 +19,8 @@ COARSE_SHARE, SPARE_SHARE = 0.6, 0.03
 LEAST_SLICE_S, MOST_SLICE_S = 0.03, 1.0
 # Points of the coarse grid: of an operator of one size for each kind of row, of one of several sizes.
 COARSE_POINTS = {1: 3, 2: 5, 3: 8, 5: 5}
+# No point may take more of the budget than this, with so many repetitions at least.
+MOST_OF_BUDGET, REPETITIONS = 0.05, 8
 # The same product again and again says whether the device is as fast as at its best.
 REFERENCE_EVERY_S, SLOWER = 5.0, 1.15
 # Below this part of its seconds an error is not worth a point.
@@ -69,7 +72,8 @@ class Session:
             left_s = COARSE_SHARE * self._budget_s - self.spent_s
             if self._is_over():
                 return list(self.measured.values())
-            self._measure(point, left_s / (len(first) - number))
+            if self._is_affordable(point):
+                self._measure(point, left_s / (len(first) - number))
         while not self._is_over():
             found = self._next()
             if found is None:
@@ -84,11 +88,24 @@ class Session:
     def _is_over(self) -> bool:
         return self.spent_s > (1 - SPARE_SHARE) * self._budget_s
 
+    def _is_affordable(self, point: Point) -> bool:
+        """Whether a point will hardly take more of the budget than it may, judged by the largest smaller one.
+
+        The first of an operator is the smallest, which nothing is known of yet.
+        """
+        known = self.of(point.operator)
+        if not known:
+            return True
+        nearest = min(known, key=lambda one: abs(_work(point) - _work(one.point)))
+        expected_s = nearest.seconds * max(1.0, _work(point) / _work(nearest.point))
+        return REPETITIONS * expected_s <= max(MOST_SLICE_S, MOST_OF_BUDGET * self._budget_s)
+
     def _next(self) -> Point | None:
         """The point of all operators where the most seconds are uncertain; None where all are known well enough."""
         best, most = None, GOOD_ENOUGH
         for operator, points in self._candidates.items():
-            found = most_uncertain(points, self.of(operator))
+            affordable = [point for point in points if self._is_affordable(point)]
+            found = most_uncertain(affordable, self.of(operator))
             if found is not None and found[1] > most:
                 best, most = found
         return best
@@ -116,7 +133,12 @@ def _coarse(points: Sequence[Point]) -> list[Point]:
     by_detail: dict[tuple[int, ...], list[Point]] = {}
     for point in points:
         by_detail.setdefault(point.detail if len(point.sizes) == 1 else (), []).append(point)
-    return [point for some in by_detail.values() for point in coarse(some, COARSE_POINTS[len(some[0].sizes)])]
+    chosen = [point for some in by_detail.values() for point in coarse(some, COARSE_POINTS[len(some[0].sizes)])]
+    return sorted(chosen, key=_work)
+
+
+def _work(point: Point) -> float:
+    return float(prod(point.sizes))
 
 
 def _in_turns(points: Sequence[Point]) -> list[Point]:

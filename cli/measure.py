@@ -41,7 +41,7 @@ def measure(
     if not models and kind == "cpu":
         seq_len, global_batch = seq_len or SMALL_STEP[0], global_batch or SMALL_STEP[1]
     measured = measured_profile(
-        models or tuple(map(model_file, DEFAULT_MODELS[kind])),
+        [model_file(name) for name in models or DEFAULT_MODELS[kind]],
         device=device,
         method=method,
         budget_s=BUDGETS_S[method],
@@ -284,7 +284,8 @@ def _live(budget_s: float) -> Iterator[Callable[[Any], None]]:
 def _notes(kind: str, ranks: int, finished: Sequence[Any], models: Sequence[str]) -> tuple[str, ...]:
     """What a reader of the profile has to know."""
     cores = len(os.sched_getaffinity(0))
-    notes = [f"Shapes of {', '.join(models)} in all layouts of {ranks} ranks."]
+    named = ", ".join(os.path.basename(model).removesuffix(".toml") for model in models)
+    notes = [f"Shapes of {named} in all layouts of {ranks} ranks."]
     if finished:
         notes.append(f"{len(finished)} points were measured by an earlier run that was interrupted.")
     if kind == "cpu" and ranks > cores:

@@ -20,8 +20,8 @@ __all__ = ["bind", "coverage", "hop_seconds", "members_by_tier"]
 
 Array = NDArray[np.float64]
 COPIES: dict[str, CopyDirection] = {"from_host_s": "host_to_device", "to_host_s": "device_to_host"}
-# First and last bytes, and most ranks, of what was not measured.
-NOTHING = (np.inf, -np.inf, 0.0)
+# First and last bytes, fewest and most ranks, of what was not measured.
+NOTHING = (np.inf, -np.inf, np.inf, 0.0)
 
 
 def members_by_tier(cluster: ClusterSpec, ranks: ArrayLike, stride: ArrayLike) -> list[Array]:
@@ -174,7 +174,7 @@ def _is_across(members: list[Array]) -> Any:
 
 
 def _where_measured(
-    cluster: ClusterSpec, inside: tuple[float, float, float], across: tuple[float, float, float]
+    cluster: ClusterSpec, inside: tuple[float, float, float, float], across: tuple[float, float, float, float]
 ) -> Callable[..., Any]:
     """1.0 for groups inside the innermost tier, or with one rank in each domain, of ranks and bytes measured there."""
 
@@ -187,9 +187,10 @@ def _where_measured(
     return share
 
 
-def _covers(measured: tuple[float, float, float], size: Any, ranks: Any) -> Any:
-    first, last, most_ranks = measured
-    return (ranks <= most_ranks) & np.greater_equal(size, first) & np.less_equal(size, last)
+def _covers(measured: tuple[float, float, float, float], size: Any, ranks: Any) -> Any:
+    first, last, fewest_ranks, most_ranks = measured
+    of_ranks = (ranks >= fewest_ranks) & (ranks <= most_ranks)
+    return of_ranks & np.greater_equal(size, first) & np.less_equal(size, last)
 
 
 def _of_sizes(first: float, last: float) -> Callable[..., Any]:

@@ -86,8 +86,8 @@ def copied(profile: HardwareProfile, direction: CopyDirection) -> Callable[[Any]
 
 def covered(
     cluster: ClusterSpec, profile: HardwareProfile, operation: Collective, *, across: bool = False
-) -> tuple[float, float, float] | None:
-    """First and last bytes, and most ranks, that were measured on this GPU's own link; None where nothing was.
+) -> tuple[float, float, float, float] | None:
+    """First and last bytes, fewest and most ranks, that were measured on this GPU's own link; None where nothing was.
 
     With `across`, of one rank in each domain of the innermost tier.
     """
@@ -98,7 +98,7 @@ def covered(
     if table is None or table.kind != tier.kind or operation not in table.operations:
         return None
     ranks, sizes = table.operations[operation].axes.values()
-    return sizes[0], sizes[-1], ranks[-1]
+    return sizes[0], sizes[-1], ranks[0], ranks[-1]
 
 
 def copies_covered(cluster: ClusterSpec, profile: HardwareProfile, direction: CopyDirection) -> tuple[float, float]:

@@ -191,13 +191,14 @@ def _put_slowdowns(data: dict[str, Any], profiles: Sequence[MeasuredProfile]) ->
         }
         for name in dict.fromkeys(name for each in known for name in each)
     }
-    possible = raised(factors)
-    data["profile"]["slowdowns"]["factors"] = possible
-    pair = possible["compute+collective"]
-    data["profile"]["overlap"] = {
-        "compute_slowdown": pair["compute"],
-        "communication_slowdown": pair["collective"],
-    }
+    possible = raised(factors)  # a set that nobody gave stays the worst of its subsets, which is possible
+    data["profile"]["slowdowns"]["factors"] = {name: possible[name] for name in factors}
+    pair = factors.get("compute+collective")
+    if pair is not None:
+        data["profile"]["overlap"] = {
+            "compute_slowdown": pair["compute"],
+            "communication_slowdown": pair["collective"],
+        }
 
 
 def _provenance(profiles: Sequence[MeasuredProfile], spreads: Sequence[tuple[MeasuredPart, TableSpread]]) -> Provenance:

@@ -288,9 +288,11 @@ def _assumptions(search: Search) -> tuple[str, ...]:
     over = search.dropped.get("memory", 0)
     # Where stages must choose alike, a layout is dropped once for each choice of them.
     above = min(search.dropped.get("bound", 0), search.layouts - over)
+    # The bands are those of runs on GPUs of the catalog.
+    such = "predictions with the catalog's profiles" if profile.provenance else "such predictions"
     return (
         f"Seconds rest on {rest} of the {profile.name} profile, rooflines beyond what was measured: "
-        f"four of five measured steps lie within {time_band(search.request.model):.0%} of such predictions.",
+        f"four of five measured steps lie within {time_band(search.request.model):.0%} of {such}.",
         *_of_offload(search),
         f"A plan fits when its predicted memory leaves {MARGIN:.0%} of it to spare.",
         f"Of {search.layouts:,} layouts on promising meshes, {above:,} cannot beat the plan by the gap and {over:,} do "

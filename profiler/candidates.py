@@ -102,7 +102,7 @@ def _whole(sizes: tuple[float, ...]) -> tuple[int, ...]:
 
 def _attention(name: str, model: ModelSpec, sizes: tuple[float, ...]) -> Point:
     whole = _whole(sizes)
-    return Point(name, whole, (max(1, model.kv_heads * whole[1] // model.heads), 0))
+    return Point(name, whole, (max(1, model.kv_heads * whole[1] // model.heads),))
 
 
 def _detail(name: str, model: ModelSpec, sizes: Sizes) -> tuple[int, ...] | None:

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from runtime.attention import core, rotated
+from runtime.attention import fused_attention, rotated
 from runtime.groups import TensorParallel
 from runtime.loss import vocabulary_cross_entropy
 from runtime.mlp import activated
@@ -57,20 +57,20 @@ def _gemm_weight_grad(sizes: Sizes, _: Sizes, device: torch.device) -> Alone:
 def _attention(sizes: Sizes, detail: Sizes, device: torch.device) -> tuple[list[Tensor], Tensor]:
     """Queries, keys and values as projections leave them, and what core attention makes of them."""
     batch, heads, queries, keys, width = sizes
-    kv_heads, window = detail
+    (kv_heads,) = detail
     shapes = [(queries, heads), (keys, kv_heads), (keys, kv_heads)]
     parts = [_drawn(device, batch, length, count, width).requires_grad_() for length, count in shapes]
     heads_first = [part.transpose(1, 2) for part in parts]
-    return parts, core(*heads_first, window=window, kind="sliding")
+    return parts, fused_attention(*heads_first, None)
 
 
 def _attention_forward(sizes: Sizes, detail: Sizes, device: torch.device) -> Alone:
     batch, heads, queries, keys, width = sizes
-    kv_heads, window = detail
+    (kv_heads,) = detail
     shapes = [(queries, heads), (keys, kv_heads), (keys, kv_heads)]
     parts = [_drawn(device, batch, length, count, width).requires_grad_() for length, count in shapes]
     heads_first = [part.transpose(1, 2) for part in parts]
-    return Alone(lambda: core(*heads_first, window=window, kind="sliding"), 2 * _bytes(*parts))
+    return Alone(lambda: fused_attention(*heads_first, None), 2 * _bytes(*parts))
 
 
 def _attention_backward(sizes: Sizes, detail: Sizes, device: torch.device) -> Alone:
@@ -123,13 +123,14 @@ def _rotary(sizes: Sizes, detail: Sizes, device: torch.device) -> tuple[list[Ten
 def _rotary_forward(sizes: Sizes, detail: Sizes, device: torch.device) -> Alone:
     parts, _ = _rotary(sizes, detail, device)
     query, key = (part.transpose(1, 2) for part in parts)
-    return Alone(lambda: rotated(query, key, 10_000.0), 2 * _bytes(*parts))
+    positions = torch.arange(query.shape[2], device=device)
+    return Alone(lambda: rotated(query, key, positions, 10_000.0), 2 * _bytes(*parts))
 
 
 def _rotary_backward(sizes: Sizes, detail: Sizes, device: torch.device) -> Alone:
     parts, _ = _rotary(sizes, detail, device)
     query, key = (part.transpose(1, 2) for part in parts)
-    outputs = rotated(query, key, 10_000.0)
+    outputs = rotated(query, key, torch.arange(query.shape[2], device=device), 10_000.0)
     gradients = [torch.randn_like(output) for output in outputs]
     return Alone(lambda: torch.autograd.grad(outputs, parts, gradients, retain_graph=True), _bytes(*parts, *gradients))
 

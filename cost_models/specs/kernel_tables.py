@@ -13,6 +13,7 @@ from cost_models.specs.base import Fraction, Name, PositiveFloat, Sources, Spec,
 
 Axis = Annotated[tuple[PositiveFloat, ...], Field(min_length=1)]
 Shares = tuple[Fraction, ...]
+ShareOfBandwidth = Annotated[float, Field(strict=True, gt=0, le=1000, allow_inf_nan=False)]
 Range = tuple[PositiveFloat, PositiveFloat]
 RangeByName = Annotated[Mapping[Literal["streams", "keys", "head_dim"], Range], AfterValidator(frozen)]
 AxisByName = Annotated[Mapping[str, Axis], AfterValidator(frozen)]
@@ -188,7 +189,7 @@ class ElementwiseTable(ShareLattice):
 
     label: ClassVar[str] = "elementwise table"
 
-    shares: tuple[PositiveFloat, ...] = Field(description="counted bytes over seconds, over the memory bandwidth")
+    shares: tuple[ShareOfBandwidth, ...] = Field(description="counted bytes over seconds, over the memory bandwidth")
 
     @model_validator(mode="after")
     def _is_of_bytes(self) -> Self:

@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from cost_models.profile_difference import Difference, Largest, constants
+from cost_models.profile_difference import Difference, TableDifference, constants
 from cost_models.profile_merge import TableSpread
 from cost_models.rate_tables import RateTable, rate_tables
 from cost_models.specs.measured_profile import MeasuredProfile
@@ -57,28 +57,32 @@ def profile_report(measured: MeasuredProfile) -> RenderableType:
 def difference_report(difference: Difference, first: MeasuredProfile, second: MeasuredProfile) -> RenderableType:
     """The tables that differ most first, with the sizes that differ most, and the constants that differ."""
     names = [each.profile.name for each in (first, second)]
-    sections: list[RenderableType] = [Text(f"{names[1]} against {names[0]}; longer: its time is more", style="bold")]
+    sections: list[RenderableType] = [
+        Text(f"{names[1]} against {names[0]}: longer where it takes more time", style="bold")
+    ]
     if not difference.same_device:
         devices = [each.cluster.gpu.name for each in (first, second)]
         sections.append(_body(Text(f"They are of different devices: {devices[0]} and {devices[1]}.")))
     for only, name in zip((difference.only_first, difference.only_second), names, strict=True):
         if only:
             sections.append(_body(Text(f"Only in {name}: {', '.join(only)}.")))
-    if difference.tables:
-        table = _table("operator", "largest difference at", right=("sizes", "apart", "median", "largest", "was", "is"))
-        for each in difference.tables:
-            for index, one in enumerate(each.largest or (None,)):
-                cells = [each.name, str(each.points), percent(each.mean_apart), _signed(each.median_longer)]
-                name, *figures = cells if index == 0 else [""] * 4
-                table.add_row(name, *_largest(one, each.unit, figures))
-        sections += [_heading("Tables, the most different first"), _body(table)]
+    other = [each for each in difference.tables if each.largest]
+    if other:
+        sections += [_heading("Tables that differ, the most different first"), _body(_summary(other))]
+        sections += [_heading("Where they differ most"), _body(_largest(other))]
+    same = [words(each.name) for each in difference.tables if each.points and not each.largest]
+    if same:
+        sections.append(_body(Text(f"The same in both: {', '.join(same)}.")))
+    apart = [words(each.name) for each in difference.tables if not each.points]
+    if apart:
+        sections.append(_body(Text(f"Over sizes that have nothing in common: {', '.join(apart)}.")))
     if difference.constants:
         table = _table("constant", right=("was", "is", "change"))
         for pair in difference.constants:
             was, now = ("-" if each is None else _constant(pair.name, each) for each in (pair.first, pair.second))
             table.add_row(pair.name, was, now, "" if pair.change is None else _signed(pair.change))
         sections += [_heading("Constants that differ"), _body(table)]
-    if not difference.constants and not any(each.largest for each in difference.tables):
+    if not difference.constants and not other:
         sections.append(_body(Text("Nothing differs in what both have.")))
     return Group(*sections)
 
@@ -140,10 +144,21 @@ def _rates(tables: Mapping[str, RateTable]) -> Table:
     return table
 
 
-def _largest(one: Largest | None, unit: str, figures: Sequence[str]) -> tuple[str, ...]:
-    if one is None:
-        return ("nothing differs", *figures, "", "", "")
-    return (sizes_text(one.sizes), *figures, _signed(one.longer), rate(one.first, unit), rate(one.second, unit))
+def _summary(tables: Sequence[TableDifference]) -> Table:
+    table = _table("operator", right=("sizes", "apart", "median longer"))
+    for each in tables:
+        table.add_row(words(each.name), str(each.points), percent(each.mean_apart), _signed(each.median_longer))
+    return table
+
+
+def _largest(tables: Sequence[TableDifference]) -> Table:
+    table = _table("operator", "at", right=("longer", "was", "is"))
+    for each in tables:
+        for index, one in enumerate(each.largest):
+            rates = (rate(figure, each.unit) for figure in (one.first, one.second))
+            name = "" if index else words(each.name)
+            table.add_row(name, sizes_text(one.sizes), _signed(one.longer), *rates)
+    return table
 
 
 def _signed(fraction: float) -> str:

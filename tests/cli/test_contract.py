@@ -18,6 +18,7 @@ FLAGS = {
     "check": "--cluster --global-batch --global-batch-tokens --gpu --gpus --gpus-per-node --json --mem --model --nodes "
     "--optimizer --output --precision --profile --recipe --seq-len --set --target -o",
     "clusters": "--json",
+    "dry-run": "--all-kinds --json --profile --rank",
     "evaluate": "--json --out --profile",
     "explain": "--json --profile --stage --why-not",
     "export": "--json --nearest --output --profile --to -o",
@@ -27,6 +28,9 @@ FLAGS = {
     "models": "--json",
     "port": "--json --output --to -o",
     "profile": "--device --full --global-batch --json --model --output --quick --ranks --seq-len -o",
+    "profile diff": "--json --most",
+    "profile merge": "--json --output -o",
+    "profile show": "--json --svg",
     "recipes": "--json",
     "rules": "--json --launcher",
     "run": "--data --json --learning-rate --local-ranks --log --report --seed --steps --timeout --weights",
@@ -44,6 +48,9 @@ def test_verbs_and_flags_are_frozen() -> None:
     command = typer.main.get_command(app)
     context = typer.Context(command)
     verbs = {name: command.get_command(context, name) for name in command.list_commands(context)}
+    for group in [name for name, verb in verbs.items() if hasattr(verb, "list_commands")]:
+        names = verbs[group].list_commands(context)
+        verbs |= {f"{group} {name}": verbs[group].get_command(context, name) for name in names}
     names = {
         name: [flag for parameter in verb.params for flag in (*parameter.opts, *parameter.secondary_opts)]
         for name, verb in {"": command, **verbs}.items()

@@ -142,6 +142,12 @@ def test_what_was_measured_is_covered_within_its_sizes() -> None:
         assert float(linked[name](1e6, 2.0, 1.0)) == 1.0
     assert [float(linked[name](1e6)) for name in ("from_host_s", "to_host_s", "host_step_s")] == [1.0, 1.0, 1.0]
     assert float(linked["from_host_s"](1e12)) == 0.0
+    only_four = {"axes": {"ranks": [4.0], "bytes": BYTES}, "shares": [0.1, 0.4, 0.8, 0.9]}
+    assert PROFILE.tables is not None
+    assert PROFILE.tables.collectives is not None
+    links = PROFILE.tables.collectives.replaced(operations={"all_gather": only_four})
+    fewer = communication.coverage(CLUSTER.with_gpus(8), changed(collectives=links))["all_gather_s"]
+    assert [float(fewer(1e6, ranks, 1.0)) for ranks in (2.0, 4.0, 8.0)] == [0.0, 1.0, 0.0]
 
 
 @pytest.mark.parametrize("name", ["launch_s", "host_step_s"])

@@ -70,7 +70,7 @@ def _measured() -> list[Measured]:
             found[Point(f"gemm_{layout}", (rows, columns, inner))] = 2.0 * rows * columns * inner / RATE + 2e-5
     for name, products in (("attention_forward", 2.0), ("attention_backward", 5.0)):
         for batch, length in product((1, 4), (256, 1024)):
-            point = Point(name, (batch, 8, length, length, 64), (4, 0))
+            point = Point(name, (batch, 8, length, length, 64), (4,))
             found[point] = products * batch * 8 * length * length * 64 / (0.1 * RATE) + 1e-5
     for rows in (64, 256, 1024, 4096):
         found[Point("norm_forward", (rows,), (512, 0))] = 2048.0 * rows / BANDWIDTH + 1e-5

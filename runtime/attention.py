@@ -14,7 +14,7 @@ from runtime.linear import Linear, Norm, column_pieces, equal_part, row_parallel
 from runtime.parameters import Part
 from runtime.recomputation import Forgetting
 
-__all__ = ["Attention"]
+__all__ = ["Attention", "fused_attention", "rotated"]
 
 
 class Attention(nn.Module):
@@ -60,7 +60,8 @@ class Attention(nn.Module):
         query, key = self._normed(query, self.query_norm), self._normed(key, self.key_norm)
         query, key, value = (part.unflatten(-1, (-1, self.head_dim)).transpose(1, 2) for part in (query, key, value))
         if self.theta is not None:
-            query, key = _rotated(query, key, self.context.positions(hidden.shape[1], hidden.device), self.theta)
+            query, key = rotated(query, key, self.context.positions(hidden.shape[1], hidden.device), self.theta)
+            value = value.clone()  # as a part of the projection it would keep all of it for the backward
         if self.recomputes_core:
             attended = checkpoint(
                 self._core, query, key, value, Forgetting(), use_reentrant=False, preserve_rng_state=False
@@ -82,9 +83,9 @@ class Attention(nn.Module):
             return self._core_of_chunks(query, key, value, forgetting)
         length = query.shape[-2]
         if not 0 < self.window < length:
-            return _attended(query, key, value, None)
+            return fused_attention(query, key, value, None)
         token = torch.arange(length, device=query.device)
-        return _attended(query, key, value, self._mask(token, token))
+        return fused_attention(query, key, value, self._mask(token, token))
 
     def _core_of_chunks(self, query: Tensor, key: Tensor, value: Tensor, forgetting: Forgetting) -> Tensor:
         """The attention of this rank's queries to the keys of all; those are gathered again for the backward."""
@@ -97,7 +98,7 @@ class Attention(nn.Module):
 
         own = self.context.positions(length, query.device)
         mask = self._mask(own, self.context.all_positions(length, query.device))
-        return _attended(query, forgetting.forget(gathered, key), forgetting.forget(gathered, value), mask)
+        return fused_attention(query, forgetting.forget(gathered, key), forgetting.forget(gathered, value), mask)
 
     def _mask(self, queries: Tensor, keys: Tensor) -> Tensor:
         """[queries, keys] true where a token at one position attends to that at another."""
@@ -133,7 +134,7 @@ def _query_key_norms(
     )
 
 
-def _rotated(query: Tensor, key: Tensor, positions: Tensor, theta: float) -> list[Tensor]:
+def rotated(query: Tensor, key: Tensor, positions: Tensor, theta: float) -> list[Tensor]:
     """Queries and keys [b, heads, s, d] turned by their positions [s], in halves of a head (Su et al. 2021)."""
     width = query.shape[-1]
     precise = torch.promote_types(query.dtype, torch.float32)
@@ -148,7 +149,7 @@ def _rotated(query: Tensor, key: Tensor, positions: Tensor, theta: float) -> lis
     return [turned(query), turned(key)]
 
 
-def _attended(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+def fused_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
     """Fused attention: causal, or of what the mask [queries, keys] lets through."""
     if query.is_meta:  # which knows unfused attention alone; the CPU's fused one keeps as little as a GPU's
         fused = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu

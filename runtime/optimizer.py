@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 
 from runtime.errors import TrainingError
 from runtime.finite import in_words, ranks_without
@@ -14,7 +14,7 @@ from runtime.parameters import Held, Shared, held, local_part, shared_rows
 from runtime.rank import Rank
 from runtime.tied import Tied
 
-__all__ = ["UNTOUCHED", "Optimizer", "Settings"]
+__all__ = ["UNTOUCHED", "Optimizer", "Settings", "adamw_of", "scale", "square_sum"]
 
 
 @dataclass(frozen=True)
@@ -41,13 +41,7 @@ class Optimizer:
         self._rank = rank
         self._held = [one for chunk in rank.chunks for one in held(chunk)]
         self._tied = Tied(rank)
-        self._adamw = torch.optim.AdamW(
-            [one.parameter for one in self._held],
-            lr=settings.learning_rate,
-            betas=settings.betas,
-            eps=settings.epsilon,
-            weight_decay=settings.weight_decay,
-        )
+        self._adamw = adamw_of([one.parameter for one in self._held], settings)
 
     def complete_gradients(self) -> None:
         """Adds up what other ranks know of gradients of parameters that they hold too; once a step, before the rest."""
@@ -68,9 +62,8 @@ class Optimizer:
         if not math.isfinite(norm):
             raise TrainingError(self._not_finite(number, norm))
         if norm > self.settings.largest_norm:
-            for one in self._held:
-                if one.parameter.grad is not None:
-                    local_part(one.parameter.grad).mul_(self.settings.largest_norm / norm)
+            gradients = [one.parameter.grad for one in self._held if one.parameter.grad is not None]
+            scale(gradients, self.settings.largest_norm / norm)
         self._adamw.step()
         self._adamw.zero_grad(set_to_none=True)
         return norm
@@ -103,6 +96,28 @@ class Optimizer:
                 yield local_part(parameter.grad)[rows.start : rows.stop]
 
 
+def adamw_of(parameters: list[nn.Parameter], settings: Settings) -> torch.optim.AdamW:
+    """The optimizer of some parameters."""
+    return torch.optim.AdamW(
+        parameters,
+        lr=settings.learning_rate,
+        betas=settings.betas,
+        eps=settings.epsilon,
+        weight_decay=settings.weight_decay,
+    )
+
+
+def scale(gradients: list[Tensor], factor: float) -> None:
+    """Multiplies what this rank holds of some gradients by a factor."""
+    for gradient in gradients:
+        local_part(gradient).mul_(factor)
+
+
+def square_sum(gradient: Tensor) -> Tensor:
+    """The sum of the squares of a gradient, in fp64."""
+    return gradient.double().square().sum()
+
+
 def _sum_in_one_go(parts: list[Tensor], group: dist.ProcessGroup) -> None:
     """Sums every tensor over a group, all of them in one collective."""
     if not parts:
@@ -119,5 +134,5 @@ def _squares(one: Held) -> Tensor:
     gradient = local_part(one.parameter.grad)
     total = torch.zeros((), dtype=torch.float64, device=gradient.device)
     for piece, rows in one.here():
-        total += gradient[rows.start : rows.stop].double().square().sum() / piece.copies
+        total += square_sum(gradient[rows.start : rows.stop]) / piece.copies
     return total

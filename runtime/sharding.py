@@ -27,7 +27,7 @@ from runtime.groups import Groups
 from runtime.job import StageJob
 from runtime.precision import Precision
 
-__all__ = ["ShardedChunk", "shard"]
+__all__ = ["ShardedChunk", "param_groups", "shard"]
 
 
 @dataclass(frozen=True)
@@ -87,12 +87,10 @@ class ShardedChunk(nn.Module):
 
     @property
     def _state(self) -> Any:
-        contract = replicate if isinstance(self.chunk, ReplicateModule) else fully_shard
-        return contract.state(self.chunk)
+        return _state_of(self.chunk)
 
     def _groups(self) -> Iterator[FSDPParamGroup]:
-        for one in self._state._state_ctx.all_states:
-            yield from one._fsdp_param_groups
+        yield from param_groups(self.chunk)
 
     def _set_gradient_sync(self, sync: bool) -> None:
         self._root.set_requires_gradient_sync(sync)
@@ -118,6 +116,16 @@ def shard(chunk: Chunk, stage: StageJob, groups: Groups, precision: Precision) -
             replicate(unit, mesh=mesh, mp_policy=mixed)
     _prefetch_backwards(chunk)
     return ShardedChunk(chunk, policy)
+
+
+def param_groups(root: nn.Module) -> list[FSDPParamGroup]:
+    """FSDP2's groups of parameters of all units below a root; private to torch."""
+    return [group for one in _state_of(root)._state_ctx.all_states for group in one._fsdp_param_groups]
+
+
+def _state_of(root: nn.Module) -> Any:
+    contract = replicate if isinstance(root, ReplicateModule) else fully_shard
+    return contract.state(root)
 
 
 def _prefetch_backwards(chunk: Chunk) -> None:

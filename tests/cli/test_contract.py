@@ -23,9 +23,11 @@ FLAGS = {
     "explain": "--json --profile --stage --why-not",
     "export": "--json --nearest --output --profile --to -o",
     "gpus": "--json",
+    "loop": "--bad --best --full --global-batch --json --model --output --profile --quick --random --ranks --rounds "
+    "--seq-len --steps -o",
     "models": "--json",
     "port": "--json --output --to -o",
-    "profile": "",
+    "profile": "--device --full --global-batch --json --model --output --quick --ranks --seq-len -o",
     "profile diff": "--json --most",
     "profile merge": "--json --output -o",
     "profile show": "--json --svg",

@@ -24,6 +24,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from runtime.environment import Place, place
 from runtime.errors import LaunchError, RankFailedError, RuntimeFault
+from runtime.groups import forget_groups
 from runtime.peers import GRACE_S, Peers, plain
 
 __all__ = ["World", "fork", "from_environment"]
@@ -204,6 +205,7 @@ def _joined(rank: int, size: int, local: int, store: Store, timeout_s: float, *,
             yield World(rank, size, device)
     finally:
         dist.destroy_process_group()
+        forget_groups()
 
 
 @contextmanager

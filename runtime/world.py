@@ -24,6 +24,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from runtime.environment import Place, place
 from runtime.errors import LaunchError, RankFailedError, RuntimeFault
+from runtime.groups import forget_groups
 from runtime.host_memory import keep_freed_memory
 from runtime.peers import GRACE_S, Peers, plain
 
@@ -207,6 +208,7 @@ def _joined(rank: int, size: int, local: int, store: Store, timeout_s: float, *,
             yield World(rank, size, device)
     finally:
         dist.destroy_process_group()
+        forget_groups()
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from cli.explain import answer_data, check_why_not, print_answer
-from cli.failure import DONE, INTERRUPTED, LIMIT
+from cli.failure import DONE, INFEASIBLE, INTERRUPTED, LIMIT
 from cli.output import print_json, print_text
 from cli.progress import live_line
 from cli.show import print_document
@@ -33,25 +33,21 @@ def plan(
 ) -> int:
     """Plans what the flags ask for and prints it, or answers one of the inverse questions; the exit code.
 
-    With `advise` also what each launcher could, and what single changes would bring.
+    With `advise` also what each launcher could, and what single changes would bring. The plan of an inverse question
+    is that of its answer.
 
     Raises PlannerError or SpecError. A search that was stopped early prints its best so far and warns on stderr.
     """
-    from planner.mixed import requests_of
-
-    if questions is not None and any(questions.values()):
-        from cli.capacity import ask
-
-        return ask(questions, flags, as_json=as_json, output=output)
-    if not flags["model"]:
-        message = "the model is missing: give --model NAME; `plan models` lists them"
-        raise RequestError(message)
     for path in filter(None, (output, stats)):
         check_writable(path)
-    requests = requests_of(flags)
     if why_not is not None:
         check_why_not(why_not)
     started_s = time.perf_counter()
+    requests, extra = _requests(flags, questions or {}, as_json=as_json)
+    if not requests:
+        if as_json:
+            print_json({"plan": None} | extra)
+        return INFEASIBLE
     document, code = _searched_or_helped(requests, jobs)
     request = next((each for each in requests if each.cluster == document.cluster), requests[0])
     request = request.replaced(workload=document.workload, recipe=document.recipe)  # those of the best variant
@@ -63,14 +59,37 @@ def plan(
         write(document, output)
     if stats is not None:
         write_text(statistics(document, wall_time_s), stats)
-    if as_json and (changes is not None or why_not is not None):
-        print_json(_with_changes(document, changes) | answer_data(document, why_not, request))
+    if as_json and (changes is not None or why_not is not None or extra):
+        print_json(extra | _with_changes(document, changes) | answer_data(document, why_not, request))
         return code
     print_document(document, as_json=as_json)
     _print_changes(document, changes)
     if why_not is not None:
         print_answer(document, why_not, request)
     return code
+
+
+def _requests(
+    flags: dict[str, Any], questions: dict[str, Any], *, as_json: bool
+) -> tuple[Sequence[PlanRequest], dict[str, Any]]:
+    """What is to be planned, and what is told beside it as JSON: the answer to a question, printed where it is text.
+
+    Nothing is to be planned where a question has no answer.
+    """
+    from cli import capacity
+    from planner.mixed import requests_of
+
+    question = capacity.asked(questions)
+    if question is not None:
+        found = capacity.answered(question, questions, flags)
+        if not as_json:
+            capacity.print_frontier(found)
+            print_text("\n" if found.request else "")
+        return ([found.request] if found.request else []), {"capacity": capacity.as_data(found)}
+    if not flags["model"]:
+        message = "the model is missing: give --model NAME; `plan models` lists them"
+        raise RequestError(message)
+    return requests_of(flags), {}
 
 
 Changes = dict[str, "tuple[Remedy, ...]"]

@@ -1,12 +1,17 @@
 """`plan verify PLAN`: the shape of a plan on a few local ranks, against one process."""
 
-from dataclasses import asdict
+import math
 
 from cli.extras import require_torch
 from cli.output import print_json, print_text
 from cli.show import document_in
 
 AGREES, DIFFERS = 0, 1
+
+
+def finite(number: float) -> float | None:
+    """The number; none for one that JSON lacks."""
+    return number if math.isfinite(number) else None
 
 
 def verify(file: str, *, timeout_s: float, as_json: bool) -> int:
@@ -28,7 +33,8 @@ def verify(file: str, *, timeout_s: float, as_json: bool) -> int:
     if as_json:
         runs = [
             {"parallelism": one.job.layout.model_dump(mode="json"), "layers": one.job.model.layers}
-            | {"holds": one.holds, **asdict(one.agreement)}
+            | {"holds": one.holds, "loss": finite(one.agreement.loss), "gradient": finite(one.agreement.gradient)}
+            | {"tensor": one.agreement.tensor}
             for one in found
         ]
         print_json({"holds": holds, "tolerance": TOLERANCE, "runs": runs})

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal, Self
 
 import numpy as np
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
 from cost_models.specs import catalog
 from cost_models.specs.base import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Spec, frozen
@@ -48,6 +48,11 @@ class Progress:
 NO_TIME_S = 1e-9
 
 
+def precisions_of(gpu: GpuSpec, profile: HardwareProfile) -> tuple[str, ...]:
+    """The data types of matrix products that a GPU has and whose rate its profile knows."""
+    return tuple(name for name in PRECISIONS if name in gpu.peak_flops and name in profile.gemm)
+
+
 class PlanRequest(Spec):
     """Everything that decides a plan; equal requests give byte-identical documents."""
 
@@ -82,6 +87,14 @@ class PlanRequest(Spec):
     time_limit_s: PositiveFloat | None = Field(None, description="wall time after which the best so far is returned")
     top_k: Annotated[PositiveInt, Field(le=1000)] = Field(DEFAULT_TOP_K, description="plans to tell: best and nearest")
     assumptions: tuple[str, ...] = Field((), description="readings and defaults, one sentence each")
+
+    @model_validator(mode="after")
+    def _gpu_has_precision(self) -> Self:
+        asked, known = self.workload.precision, precisions_of(self.cluster.gpu, self.profile)
+        if asked not in known:
+            message = f"workload.precision must be {' or '.join(known)} on {self.cluster.gpu.name}, got {asked}"
+            raise ValueError(message)
+        return self
 
     def after(self, spent_s: float) -> Self:
         """The request with what is left of its time limit after so many seconds."""
@@ -271,6 +284,14 @@ def _preset(flags: HardwareFlags, notes: list[str]) -> ClusterSpec:
     if flags.profile is not None:
         return given_profile.preset(flags.profile, flags.gpu, flags.cluster)
     if flags.cluster is not None:
+        mixed = catalog.load_mixed_cluster(flags.cluster)
+        if mixed is not None:
+            kinds = ", ".join(dict.fromkeys(group.cluster or group.gpu or "" for group in mixed.groups))
+            message = (
+                f"--cluster {flags.cluster} has groups of several kinds of nodes, of which only a plan can be asked: "
+                f"name one kind here ({kinds}) and --gpus"
+            )
+            raise RequestError(message)
         preset = catalog.load_cluster(flags.cluster, 1)
         if flags.gpu is not None and catalog.load_gpu(flags.gpu).name != preset.gpu.name:
             of = f"--cluster {flags.cluster}, whose GPU is {preset.gpu.name}"

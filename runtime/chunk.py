@@ -1,5 +1,6 @@
 """Consecutive layers, with the embedding in front of the first and the head behind the last."""
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -9,15 +10,17 @@ from runtime.collectives import enter_briefly, leave, own_tokens
 from runtime.constants import Constants
 from runtime.context import ContextParallel
 from runtime.groups import TensorParallel
-from runtime.job import Job, VirtualStage
+from runtime.job import Job, VirtualStage, in_one_piece, virtual_stages
 from runtime.layer import Layer
 from runtime.linear import Norm
-from runtime.parameters import Part, Piece, Sharded, replicated_rows
+from runtime.parameters import Part, Piece, Sharded, held, replicated_rows
 from runtime.recomputation import Forgetting
 
-__all__ = ["EMBEDDING", "Chunk", "chunk_of"]
+__all__ = ["EMBEDDING", "VOCABULARY", "Chunk", "chunk_of", "full_shapes", "whole_chunk"]
 
-EMBEDDING, HEAD = "embedding.weight", "head.weight"
+EMBEDDING, HEAD, HEAD_BIAS = "embedding.weight", "head.weight", "head.bias"
+# Full tensors with a row for each entry of the vocabulary.
+VOCABULARY = (EMBEDDING, HEAD, HEAD_BIAS)
 ALONE = ContextParallel()
 
 
@@ -43,6 +46,26 @@ def chunk_of(
     if chunk.embedding is not None and chunk.head is not None and job.model.tie_embeddings:
         chunk.head.weight = chunk.embedding.weight
     return chunk
+
+
+def whole_chunk(job: Job, constants: Constants) -> "Chunk":
+    """The model of a job in one piece, on the default device."""
+    alone = in_one_piece(job)
+    return chunk_of(alone, virtual_stages(alone)[0], constants, TensorParallel())
+
+
+def full_shapes(job: Job) -> dict[str, tuple[int, ...]]:
+    """[rows, columns], or [rows] of a vector, of every full tensor of a job's model by its name, without padding.
+
+    Of a matrix that is cut out of a stack (queries, keys, values) in the order of the stack.
+    """
+    with torch.device("meta"):
+        chunk = whole_chunk(job, Constants())
+    return {
+        piece.name: (piece.rows.size,) if piece.columns is None else (piece.rows.size, piece.columns.size)
+        for one in held(chunk)
+        for piece in one.pieces
+    }
 
 
 class Chunk(nn.Module):
@@ -120,7 +143,7 @@ class Head(Sharded):
         self.declare("weight", vocabulary_rows(name, model, tensor, rows, width=model.hidden))
         self.register_parameter("bias", None)
         if model.head_bias:
-            self.declare("bias", vocabulary_rows("head.bias", model, tensor, rows, width=None))
+            self.declare("bias", vocabulary_rows(HEAD_BIAS, model, tensor, rows, width=None))
 
     def forward(self, hidden: Tensor) -> Tensor:
         """[b, s, padded vocabulary / tp] logits of this rank's rows."""

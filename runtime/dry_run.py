@@ -180,7 +180,7 @@ def _step(job: Job) -> tuple[Traffic, dict[str, int]]:
         optimizer.complete_gradients()
         parameters = [one.parameter for chunk in rank.chunks for one in held(chunk)]
         sharded = sum(local_part(one.grad).nbytes for one in parameters if one.grad is not None)
-        optimizer.step()
+        optimizer.step(0)
     gathered, piled_up = (sum(one) for one in zip(*kept, strict=True))
     return traffic, {
         "owned": sum(local_part(one).nbytes for one in parameters),

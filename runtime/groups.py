@@ -1,7 +1,7 @@
 """Which ranks work together: one device mesh of a plan's degrees, in the plan's order of ranks."""
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import torch.distributed as dist
 from torch import nn
@@ -60,8 +60,15 @@ class Groups:
     def holders(self, parameter: nn.Parameter) -> int:
         """Data-parallel ranks that hold the same part of a parameter."""
         assert isinstance(parameter, DTensor)
-        is_sharded = parameter.placements[-1].is_shard()
-        return int(self.mesh[REPLICATE].size() if is_sharded else self.data.size())
+        return self._replicas if parameter.placements[-1].is_shard() else self._data_ranks
+
+    @cached_property  # a mesh is slow to cut, and each parameter asks in each step
+    def _replicas(self) -> int:
+        return int(self.mesh[REPLICATE].size())
+
+    @cached_property
+    def _data_ranks(self) -> int:
+        return int(self.data.size())
 
 
 def groups_of(layout: Parallelism, kv_heads: int, device_type: str) -> Groups:

@@ -1,5 +1,6 @@
 """The optimizer step of one rank: gradients made whole, their norm over the job, AdamW on what the rank owns."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -7,11 +8,13 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from runtime.errors import TrainingError
+from runtime.finite import in_words, ranks_without
 from runtime.parameters import Held, Shared, held, local_part, shared_rows
 from runtime.rank import Rank
 from runtime.tied import Tied
 
-__all__ = ["Optimizer", "Settings"]
+__all__ = ["UNTOUCHED", "Optimizer", "Settings"]
 
 
 @dataclass(frozen=True)
@@ -24,6 +27,10 @@ class Settings:
     weight_decay: float = 0.1
     largest_norm: float = 1.0
     """Gradients of a larger norm are scaled down to it."""
+
+
+# Nothing of a step that went wrong is kept.
+UNTOUCHED = "the weights are those before it"
 
 
 class Optimizer:
@@ -51,12 +58,15 @@ class Optimizer:
             _sum_in_one_go(list(self._shared_gradients("copies")), tensor.copies_group)
         self._tied.sum_gradients()
 
-    def step(self) -> float:
+    def step(self, number: int) -> float:
         """The norm of all gradients of the job, before it is limited; the parameters are stepped and gradients freed.
 
-        Every rank must call it.
+        Every rank must call it. Raises TrainingError, on all ranks and with the parameters as they were, when the norm
+        is not finite.
         """
         norm = self.gradient_norm()
+        if not math.isfinite(norm):
+            raise TrainingError(self._not_finite(number, norm))
         if norm > self.settings.largest_norm:
             for one in self._held:
                 if one.parameter.grad is not None:
@@ -79,6 +89,12 @@ class Optimizer:
         """Of both moments of what this rank steps; none before the first step."""
         moments = (state[name] for state in self._adamw.state.values() for name in ("exp_avg", "exp_avg_sq"))
         return sum(local_part(one).nbytes for one in moments)
+
+    def _not_finite(self, number: int, norm: float) -> str:
+        gradients = [local_part(one.parameter.grad) for one in self._held if one.parameter.grad is not None]
+        ranks = ranks_without(all(bool(part.isfinite().all()) for part in gradients), self._rank.device)
+        where = f"gradients on {in_words(ranks)} are not" if ranks else "each gradient is, the sum of squares is not"
+        return f"the gradient norm of step {number} must be finite, got {norm}: {where}; {UNTOUCHED}"
 
     def _shared_gradients(self, kind: Shared) -> Iterator[Tensor]:
         """Rows of gradients of which each rank of a group has a part."""

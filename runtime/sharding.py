@@ -2,7 +2,8 @@
 
 level 0      every rank keeps everything; gradients are summed once a step
 level 1      optimizer states and master weights are sharded; gradients pile up whole and are reduced once a step
-level 2      gradients are reduced and sharded after every micro-batch
+level 2      gradients are reduced and sharded after every micro-batch, also for recipes that reduce them later: memory
+             is planned for sharded ones, which torch can only add to by reducing
 level 3      as 2; with reshard_after_forward weights are gathered layer by layer for each forward and each backward
 
 Below resharding the gathered weights stay for the step: gathered before the first forward, freed after the last

@@ -4,9 +4,11 @@ from collections.abc import Iterator
 
 from cost_models import schedules
 from cost_models.schedules.errors import IllegalScheduleError
+from cost_models.specs.base import Spec
 from runtime.context import CHUNKS_PER_RANK
 from runtime.errors import UnsupportedPlanError
-from runtime.job import Job, action_table, virtual_stages
+from runtime.job import Job, StageJob, action_table, virtual_stages
+from runtime.runs import in_runs
 
 __all__ = ["check"]
 
@@ -81,16 +83,11 @@ def _schedule_faults(job: Job) -> Iterator[str]:
 
 
 def _stage_faults(job: Job) -> Iterator[str]:
+    ranks_of: dict[str, list[int]] = {}
     for rank, stage in enumerate(job.stages):
-        for part in OFFLOADS:
-            if getattr(stage.offload, part):
-                yield f"stages[{rank}].offload.{part} must be 0 to run here, got {getattr(stage.offload, part)}"
-        unknown = [module for module in stage.recompute.set if module not in MODULES]
-        if unknown:
-            yield f"stages[{rank}].recompute.set must be of {', '.join(MODULES)} to run here, got {', '.join(unknown)}"
-        if stage.reshard_after_forward and stage.zero_stage < 3:
-            rule = "must be false below zero_stage 3"
-            yield f"stages[{rank}].reshard_after_forward {rule}, got zero_stage {stage.zero_stage}"
+        for fault in _faults_of(stage):
+            ranks_of.setdefault(fault, []).append(rank)
+    yield from (f"stages[{in_runs(ranks)}].{fault}" for fault, ranks in ranks_of.items())
     ends = virtual_stages(job)[0].rank, virtual_stages(job)[-1].rank
     levels = [job.stages[rank].zero_stage for rank in ends]
     if job.model.tie_embeddings and (levels[0] == 0) != (levels[1] == 0):
@@ -98,10 +95,26 @@ def _stage_faults(job: Job) -> Iterator[str]:
         yield f"stages[{ends[0]}].zero_stage and stages[{ends[1]}].zero_stage {rule}, got {levels[0]} and {levels[1]}"
 
 
+def _faults_of(stage: StageJob) -> Iterator[str]:
+    """What many stages may share, without their numbers."""
+    for part in OFFLOADS:
+        if getattr(stage.offload, part):
+            yield f"offload.{part} must be 0 to run here, got {getattr(stage.offload, part)}"
+    unknown = [module for module in stage.recompute.set if module not in MODULES]
+    if unknown:
+        yield f"recompute.set must be of {', '.join(MODULES)} to run here, got {', '.join(unknown)}"
+    if stage.reshard_after_forward and stage.zero_stage < 3:
+        yield f"reshard_after_forward must be false below zero_stage 3, got zero_stage {stage.zero_stage}"
+
+
 def _recipe_faults(job: Job) -> Iterator[str]:
     recipe = job.recipe
     if job.workload.precision != "bf16":
         yield f"workload.precision must be bf16 to run here, got {job.workload.precision}"
+    if job.workload.optimizer != "adamw":
+        yield f"workload.optimizer must be adamw to run here, got {job.workload.optimizer}"
+    if recipe.master_bytes and recipe.weight_bytes != 2:
+        yield f"recipe.weight_bytes must be 2 with master weights to run here: bf16, got {recipe.weight_bytes:g}"
     stored = recipe.master_bytes or recipe.weight_bytes
     if stored not in (2, 4):
         field = "master_bytes" if recipe.master_bytes else "weight_bytes"
@@ -121,4 +134,6 @@ def _recipe_faults(job: Job) -> Iterator[str]:
 
 
 def _shown(value: object) -> str:
+    if isinstance(value, Spec):
+        return "one"
     return str(value) if value is not None and not isinstance(value, bool) else str(value).lower()

@@ -16,7 +16,7 @@ from profiles import attention, collectives, groups, products, sources
 from profiles.sources import L4, SYSTEMS, Array, System
 
 from cost_models import surface
-from cost_models.specs.catalog import load_gpu, load_profile
+from cost_models.specs.catalog import load_cluster, load_gpu, load_profile
 from cost_models.specs.data import data_folder
 from cost_models.specs.files import json_text
 from cost_models.specs.gpu import GpuSpec
@@ -62,14 +62,20 @@ def tables(folder: Path, system: System) -> dict[str, Any]:
 
 
 def l4_tables(folder: Path) -> dict[str, Any]:
-    """Return the fields of the KernelTables of the L4: products only."""
+    """Return the fields of the KernelTables of the L4: products, and collectives over PCIe."""
     layouts = dict.fromkeys(products.LAYOUTS, 1.0)
     measured = products.read_l4_products(folder, L4, load_gpu(L4.profile))
+    rate = load_cluster("l4-pcie", 1).tiers[0].bandwidth_bytes_per_s
     source = f"{sources.MIST}, NVIDIA L4, free clocks, forward and, at locked clocks as fast, backward"
     return {
         "gpus": list(L4.gpus),
         "gemm": {"bf16": products.product_table(measured, layouts, list(layouts))},
-        "sources": {"gemm": source},
+        "collectives": collectives.l4_tables(folder, load_profile(L4.profile), rate),
+        "sources": {
+            "gemm": source,
+            "collectives": f"{sources.MIST}, template-l4.yaml: a rate and a latency for 2, 4 and 8 GPUs, fitted by its "
+            "authors; reduce-scatter 1.1 gathers, all-reduce both",
+        },
     }
 
 

@@ -11,7 +11,6 @@ from cost_models.specs import catalog, measured_profile
 from cost_models.specs.errors import SpecError
 from cost_models.specs.measured_profile import MeasuredProfile
 from planner.check import checked
-from planner.configuration import of_text
 from planner.document import PlanDocument, dumps, loads, read
 from planner.errors import RequestError
 from planner.evaluate.answers import answers
@@ -19,6 +18,7 @@ from planner.explain.explanation import explain
 from planner.export.nearest import nearest
 from planner.fixed import planned, request_of
 from planner.given_profile import profile_of, timed_by
+from planner.proposal import of_text
 from planner.request import PlanRequest, build_request
 from planner.search import plan
 from planner.timeline.timeline import timeline_of_plan

@@ -10,6 +10,7 @@ from planner.document import Chunk, Parallelism, Recompute
 from runtime.job import Job, StageJob
 
 SEQ_LEN = 16
+MEGATRON = FrameworkRecipe(name="megatron")
 NOTHING = Recompute()
 RECIPE = FrameworkRecipe(name="test", vocab_multiple=8)
 MODELS: dict[str, dict[str, Any]] = {

@@ -15,10 +15,10 @@ from cli.dry_differences import Difference
 from cli.dry_prediction import Prediction
 from cli.main import run as plan
 from planner.check import checked
-from planner.configuration import of_text
 from planner.document import PlanDocument, Recompute, read, write
 from planner.explain.setting import Plan
 from planner.fixed import planned
+from planner.proposal import of_text
 from planner.request import build_request
 from runtime import dry_run as module
 from runtime.constants import Constants

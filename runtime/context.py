@@ -10,9 +10,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-__all__ = ["CHUNKS_PER_RANK", "ContextParallel"]
+from runtime.job import CHUNKS_PER_RANK
 
-CHUNKS_PER_RANK = 2
+__all__ = ["ContextParallel"]
+
 TOKENS = 1
 
 

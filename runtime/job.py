@@ -9,7 +9,20 @@ from cost_models.specs.recipe import FrameworkRecipe
 from cost_models.specs.workload import WorkloadSpec
 from planner.document import Chunk, Offload, Parallelism, PlanDocument, Recompute
 
-__all__ = ["Job", "StageJob", "VirtualStage", "action_table", "in_one_piece", "job_of", "virtual_stages"]
+__all__ = [
+    "CHUNKS_PER_RANK",
+    "Job",
+    "StageJob",
+    "VirtualStage",
+    "action_table",
+    "in_one_piece",
+    "job_of",
+    "virtual_stages",
+]
+
+
+# A rank of a context-parallel group has one chunk of a sequence from either end of it.
+CHUNKS_PER_RANK = 2
 
 
 @dataclass(frozen=True)

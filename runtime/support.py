@@ -5,12 +5,11 @@ from collections.abc import Iterator
 from cost_models import schedules
 from cost_models.schedules.errors import IllegalScheduleError
 from cost_models.specs.base import Spec
-from runtime.context import CHUNKS_PER_RANK
 from runtime.errors import UnsupportedPlanError
-from runtime.job import Job, StageJob, action_table, virtual_stages
+from runtime.job import CHUNKS_PER_RANK, Job, StageJob, action_table, virtual_stages
 from runtime.runs import in_runs
 
-__all__ = ["check"]
+__all__ = ["check", "faults"]
 
 MODULES = ("norm", "activation", "core_attention", "mlp", "full")
 SCHEDULES = tuple(name for name in schedules.NAMES if name not in (*schedules.SLICED, "dualpipe"))
@@ -19,9 +18,14 @@ OFFLOADS = ("weights", "gradients", "optimizer", "activations")
 
 def check(job: Job) -> None:
     """Nothing when every field of the job is honoured. Raises UnsupportedPlanError with a line for each that is not."""
-    faults = [*_model_faults(job), *_layout_faults(job), *_stage_faults(job), *_recipe_faults(job)]
-    if faults:
-        raise UnsupportedPlanError("\n".join(faults))
+    found = faults(job)
+    if found:
+        raise UnsupportedPlanError("\n".join(found))
+
+
+def faults(job: Job) -> tuple[str, ...]:
+    """A line for each field of the job that is not honoured: what it must be and what it is."""
+    return (*_model_faults(job), *_layout_faults(job), *_stage_faults(job), *_recipe_faults(job))
 
 
 def _model_faults(job: Job) -> Iterator[str]:

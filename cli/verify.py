@@ -42,9 +42,10 @@ def verify(file: str, *, timeout_s: float, as_json: bool) -> int:
         for one in found:
             layout = one.job.layout
             print_text(
-                f"{layout.gpus_used} ranks: TP {layout.tp}, PP {layout.pp} x {layout.vpp}, DP {layout.dp_replicate} x "
-                f"{layout.dp_shard}, {layout.schedule}, {layout.num_microbatches} micro-batches, "
-                f"{one.job.model.layers} layers\n"
+                f"{layout.gpus_used} ranks: TP {layout.tp}, PP {layout.pp} x {layout.vpp}, "
+                + f"CP {layout.cp}, " * (layout.cp > 1)
+                + f"DP {layout.dp_replicate} x {layout.dp_shard}, {layout.schedule}, "
+                f"{layout.num_microbatches} micro-batches, {one.job.model.layers} layers\n"
                 f"  losses differ by {one.agreement.loss:.1e}, gradients by {one.agreement.gradient:.1e} "
                 f"({one.agreement.tensor})\n"
             )

@@ -6,32 +6,41 @@ from torch import Tensor, nn
 
 from cost_models.specs.model import ModelSpec
 from cost_models.specs.parameters import padded_vocab
-from runtime.collectives import enter, leave, own_tokens
+from runtime.collectives import enter_briefly, leave, own_tokens
 from runtime.constants import Constants
+from runtime.context import ContextParallel
 from runtime.groups import TensorParallel
 from runtime.job import Job, VirtualStage, in_one_piece, virtual_stages
 from runtime.layer import Layer
 from runtime.linear import Norm
 from runtime.parameters import Part, Piece, Sharded, held, replicated_rows
+from runtime.recomputation import Forgetting
 
 __all__ = ["EMBEDDING", "VOCABULARY", "Chunk", "chunk_of", "full_shapes", "whole_chunk"]
 
 EMBEDDING, HEAD, HEAD_BIAS = "embedding.weight", "head.weight", "head.bias"
 # Full tensors with a row for each entry of the vocabulary.
 VOCABULARY = (EMBEDDING, HEAD, HEAD_BIAS)
+ALONE = ContextParallel()
 
 
-def chunk_of(job: Job, stage: VirtualStage, constants: Constants, tensor: TensorParallel) -> "Chunk":
+def chunk_of(
+    job: Job,
+    stage: VirtualStage,
+    constants: Constants,
+    tensor: TensorParallel,
+    context: ContextParallel = ALONE,
+) -> "Chunk":
     """The chunk of a virtual stage as one rank of the tensor-parallel group holds it, on the default device."""
     stages = job.layout.pp * job.layout.vpp
     chunk = Chunk()
     rows = int(padded_vocab(job.model.vocab, job.recipe.vocab_multiple, tensor.size))
     first = stage.chunk.first_layer
     if stage.index == 0:
-        chunk.embedding = Embedding(job.model, constants, tensor, rows)
+        chunk.embedding = Embedding(job.model, constants, tensor, context, rows)
     for offset, recompute in enumerate(stage.recompute):
         index = first + offset
-        chunk.layers[str(index)] = Layer(index, job.model, constants, tensor, recompute)
+        chunk.layers[str(index)] = Layer(index, job.model, constants, tensor, recompute, context)
     if stage.index == stages - 1:
         chunk.head = Head(job.model, constants, tensor, rows)
     if chunk.embedding is not None and chunk.head is not None and job.model.tie_embeddings:
@@ -85,9 +94,11 @@ class Embedding(Sharded):
     weight: nn.Parameter
     positions: nn.Parameter | None
 
-    def __init__(self, model: ModelSpec, constants: Constants, tensor: TensorParallel, rows: int) -> None:
+    def __init__(
+        self, model: ModelSpec, constants: Constants, tensor: TensorParallel, context: ContextParallel, rows: int
+    ) -> None:
         super().__init__()
-        self.tensor = tensor
+        self.tensor, self.context = tensor, context
         self.first_row = rows // tensor.size * tensor.rank
         self.offset = model.position_offset
         partial = tensor.sequence_parallel
@@ -113,7 +124,7 @@ class Embedding(Sharded):
         found = F.embedding(local.where(is_here, 0), self.weight) * is_here.unsqueeze(-1)
         hidden = leave(found, self.tensor)
         if self.positions is not None:
-            rows = self.positions[self.offset : self.offset + tokens.shape[1]]
+            rows = self.positions[self.offset + self.context.positions(tokens.shape[1], tokens.device)]
             hidden = hidden + own_tokens(rows, self.tensor)
         return hidden if self.norm is None else self.norm(hidden)
 
@@ -136,7 +147,9 @@ class Head(Sharded):
 
     def forward(self, hidden: Tensor) -> Tensor:
         """[b, s, padded vocabulary / tp] logits of this rank's rows."""
-        logits = F.linear(enter(self.norm(hidden), self.tensor), self.weight)
+        with Forgetting() as forgetting:
+            whole = enter_briefly(self.norm(hidden), self.tensor, forgetting)
+            logits = F.linear(whole, self.weight)
         return logits if self.bias is None else logits + self.bias
 
 

@@ -9,7 +9,20 @@ from cost_models.specs.recipe import FrameworkRecipe
 from cost_models.specs.workload import WorkloadSpec
 from planner.document import Chunk, Offload, Parallelism, PlanDocument, Recompute
 
-__all__ = ["Job", "StageJob", "VirtualStage", "action_table", "in_one_piece", "job_of", "virtual_stages"]
+__all__ = [
+    "CHUNKS_PER_RANK",
+    "Job",
+    "StageJob",
+    "VirtualStage",
+    "action_table",
+    "in_one_piece",
+    "job_of",
+    "virtual_stages",
+]
+
+
+# A rank of a context-parallel group has one chunk of a sequence from either end of it.
+CHUNKS_PER_RANK = 2
 
 
 @dataclass(frozen=True)
@@ -62,7 +75,7 @@ def job_of(document: PlanDocument) -> Job:
 
 def in_one_piece(job: Job) -> Job:
     """The job of one process: the same model, step and recipe without anything parallel, recomputed or offloaded."""
-    degrees = dict.fromkeys(("tp", "pp", "vpp", "dp", "dp_shard", "dp_replicate", "gpus_used"), 1)
+    degrees = dict.fromkeys(("tp", "pp", "vpp", "cp", "dp", "dp_shard", "dp_replicate", "gpus_used"), 1)
     layout = job.layout.replaced(**degrees, sequence_parallel=False, schedule="1f1b", group_size=0)
     return replace(job, layout=layout, stages=(StageJob((Chunk(first_layer=0, layers=job.model.layers),)),))
 

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 
 from runtime.errors import TrainingError
 from runtime.finite import in_words, ranks_without
-from runtime.parameters import Held, Shared, held, local_part
+from runtime.parameters import Held, Shared, held, local_part, shared_rows
 from runtime.rank import Rank
 from runtime.tied import Tied
 
-__all__ = ["UNTOUCHED", "Optimizer", "Settings"]
+__all__ = ["UNTOUCHED", "Optimizer", "Settings", "adamw_of", "scale", "square_sum"]
 
 
 @dataclass(frozen=True)
@@ -41,13 +41,7 @@ class Optimizer:
         self._rank = rank
         self._held = [one for chunk in rank.chunks for one in held(chunk)]
         self._tied = Tied(rank)
-        self._adamw = torch.optim.AdamW(
-            [one.parameter for one in self._held],
-            lr=settings.learning_rate,
-            betas=settings.betas,
-            eps=settings.epsilon,
-            weight_decay=settings.weight_decay,
-        )
+        self._adamw = adamw_of([one.parameter for one in self._held], settings)
 
     def complete_gradients(self) -> None:
         """Adds up what other ranks know of gradients of parameters that they hold too; once a step, before the rest."""
@@ -68,9 +62,8 @@ class Optimizer:
         if not math.isfinite(norm):
             raise TrainingError(self._not_finite(number, norm))
         if norm > self.settings.largest_norm:
-            for one in self._held:
-                if one.parameter.grad is not None:
-                    local_part(one.parameter.grad).mul_(self.settings.largest_norm / norm)
+            gradients = [one.parameter.grad for one in self._held if one.parameter.grad is not None]
+            scale(gradients, self.settings.largest_norm / norm)
         self._adamw.step()
         self._adamw.zero_grad(set_to_none=True)
         return norm
@@ -84,6 +77,12 @@ class Optimizer:
         dist.all_reduce(total)
         return float(total.sqrt())
 
+    @property
+    def moment_bytes(self) -> int:
+        """Of both moments of what this rank steps; none before the first step."""
+        moments = (state[name] for state in self._adamw.state.values() for name in ("exp_avg", "exp_avg_sq"))
+        return sum(local_part(one).nbytes for one in moments)
+
     def _not_finite(self, number: int, norm: float) -> str:
         gradients = [local_part(one.parameter.grad) for one in self._held if one.parameter.grad is not None]
         ranks = ranks_without(all(bool(part.isfinite().all()) for part in gradients), self._rank.device)
@@ -92,10 +91,31 @@ class Optimizer:
 
     def _shared_gradients(self, kind: Shared) -> Iterator[Tensor]:
         """Rows of gradients of which each rank of a group has a part."""
-        for one in self._held:
-            if one.parameter.grad is not None:
-                gradient = local_part(one.parameter.grad)
-                yield from (gradient[rows.start : rows.stop] for piece, rows in one.here() if piece.summed == kind)
+        for parameter, rows in shared_rows(self._held, kind):
+            if parameter.grad is not None:
+                yield local_part(parameter.grad)[rows.start : rows.stop]
+
+
+def adamw_of(parameters: list[nn.Parameter], settings: Settings) -> torch.optim.AdamW:
+    """The optimizer of some parameters."""
+    return torch.optim.AdamW(
+        parameters,
+        lr=settings.learning_rate,
+        betas=settings.betas,
+        eps=settings.epsilon,
+        weight_decay=settings.weight_decay,
+    )
+
+
+def scale(gradients: list[Tensor], factor: float) -> None:
+    """Multiplies what this rank holds of some gradients by a factor."""
+    for gradient in gradients:
+        local_part(gradient).mul_(factor)
+
+
+def square_sum(gradient: Tensor) -> Tensor:
+    """The sum of the squares of a gradient, in fp64."""
+    return gradient.double().square().sum()
 
 
 def _sum_in_one_go(parts: list[Tensor], group: dist.ProcessGroup) -> None:
@@ -114,5 +134,5 @@ def _squares(one: Held) -> Tensor:
     gradient = local_part(one.parameter.grad)
     total = torch.zeros((), dtype=torch.float64, device=gradient.device)
     for piece, rows in one.here():
-        total += gradient[rows.start : rows.stop].double().square().sum() / piece.copies
+        total += square_sum(gradient[rows.start : rows.stop]) / piece.copies
     return total

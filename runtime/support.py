@@ -6,10 +6,10 @@ from cost_models import schedules
 from cost_models.schedules.errors import IllegalScheduleError
 from cost_models.specs.base import Spec
 from runtime.errors import UnsupportedPlanError
-from runtime.job import Job, StageJob, action_table, virtual_stages
+from runtime.job import CHUNKS_PER_RANK, Job, StageJob, action_table, virtual_stages
 from runtime.runs import in_runs
 
-__all__ = ["check"]
+__all__ = ["check", "faults"]
 
 MODULES = ("norm", "activation", "core_attention", "mlp", "full")
 SCHEDULES = tuple(name for name in schedules.NAMES if name not in (*schedules.SLICED, "dualpipe"))
@@ -18,9 +18,14 @@ OFFLOADS = ("weights", "gradients", "optimizer", "activations")
 
 def check(job: Job) -> None:
     """Nothing when every field of the job is honoured. Raises UnsupportedPlanError with a line for each that is not."""
-    faults = [*_model_faults(job), *_layout_faults(job), *_stage_faults(job), *_recipe_faults(job)]
-    if faults:
-        raise UnsupportedPlanError("\n".join(faults))
+    found = faults(job)
+    if found:
+        raise UnsupportedPlanError("\n".join(found))
+
+
+def faults(job: Job) -> tuple[str, ...]:
+    """A line for each field of the job that is not honoured: what it must be and what it is."""
+    return (*_model_faults(job), *_layout_faults(job), *_stage_faults(job), *_recipe_faults(job))
 
 
 def _model_faults(job: Job) -> Iterator[str]:
@@ -44,7 +49,7 @@ def _model_faults(job: Job) -> Iterator[str]:
 
 def _layout_faults(job: Job) -> Iterator[str]:
     layout, model, seq_len = job.layout, job.model, job.workload.seq_len
-    for field in ("cp", "ep", "etp", "slices"):
+    for field in ("ep", "etp", "slices"):
         if getattr(layout, field) != 1:
             yield f"parallelism.{field} must be 1 to run here, got {getattr(layout, field)}"
     for field, whole in (("heads", model.heads), ("ffn", model.ffn)):
@@ -52,9 +57,22 @@ def _layout_faults(job: Job) -> Iterator[str]:
             yield f"parallelism.tp must divide model.{field} ({whole}), got {layout.tp}"
     if model.kv_heads % layout.tp and layout.tp % model.kv_heads:
         yield f"parallelism.tp must divide or be a multiple of model.kv_heads ({model.kv_heads}), got {layout.tp}"
-    if layout.sequence_parallel and seq_len % layout.tp:
-        yield f"parallelism.tp must divide workload.seq_len ({seq_len}) with sequence_parallel, got {layout.tp}"
+    yield from _context_faults(job)
+    if layout.sequence_parallel and seq_len // layout.cp % layout.tp:
+        part = f"workload.seq_len ({seq_len})" if layout.cp == 1 else f"workload.seq_len / cp ({seq_len // layout.cp})"
+        yield f"parallelism.tp must divide {part} with sequence_parallel, got {layout.tp}"
     yield from _schedule_faults(job)
+
+
+def _context_faults(job: Job) -> Iterator[str]:
+    layout, seq_len = job.layout, job.workload.seq_len
+    if layout.cp == 1:
+        return
+    if layout.cp_type != "all_gather":
+        yield f"parallelism.cp_type must be all_gather to run here, got {layout.cp_type}"
+    if seq_len % (CHUNKS_PER_RANK * layout.cp):
+        rule = f"must divide workload.seq_len ({seq_len}) into {CHUNKS_PER_RANK} chunks a rank"
+        yield f"parallelism.cp {rule}, got {layout.cp}"
 
 
 def _schedule_faults(job: Job) -> Iterator[str]:

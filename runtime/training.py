@@ -66,11 +66,12 @@ def train_step(rank: Rank, optimizer: Optimizer, batch: Batch, step: int) -> Res
 def backward(rank: Rank, batch: Batch) -> Loss:
     """The loss of a batch; gradients are in the parameters."""
     losses: list[Tensor] = []
-    inputs: Iterable[Tensor] = (batch.tokens,) if rank.has_embedding else ()
-    target = batch.targets if rank.has_head else None
+    context = rank.groups.context
+    inputs: Iterable[Tensor] = (context.own(batch.tokens),) if rank.has_embedding else ()
+    target = context.own(batch.targets) if rank.has_head else None
     rank.schedule.step(*inputs, target=target, losses=losses, return_outputs=False)
     own = sum(loss.item() for loss in losses)
     total = torch.tensor(own, dtype=torch.float64, device=rank.device)
     dist.all_reduce(total)
-    # Every rank of a tensor-parallel group has the loss of its data-parallel rank.
-    return Loss(float(total) / (rank.job.layout.tp * rank.job.layout.dp), own)
+    # Every rank of a tensor-parallel group has the loss of its data-parallel rank, and of its part of the context.
+    return Loss(float(total) / (rank.job.layout.tp * rank.job.layout.cp * rank.job.layout.dp), own)

@@ -24,6 +24,8 @@ from torch.distributed.rendezvous import rendezvous
 
 from runtime.environment import Place, place
 from runtime.errors import LaunchError, RankFailedError, RuntimeFault
+from runtime.groups import forget_groups
+from runtime.host_memory import keep_freed_memory
 from runtime.peers import GRACE_S, Peers, plain
 
 __all__ = ["World", "fork", "from_environment"]
@@ -191,6 +193,8 @@ def _joined(rank: int, size: int, local: int, store: Store, timeout_s: float, *,
     device = torch.device("cuda", local) if on_gpus else torch.device("cpu")
     if on_gpus:
         torch.cuda.set_device(device)
+    else:
+        keep_freed_memory()
     limit, backend = timedelta(seconds=timeout_s), "nccl" if on_gpus else "gloo"
     logging.getLogger(TALKATIVE).setLevel(logging.CRITICAL)
     try:
@@ -204,6 +208,7 @@ def _joined(rank: int, size: int, local: int, store: Store, timeout_s: float, *,
             yield World(rank, size, device)
     finally:
         dist.destroy_process_group()
+        forget_groups()
 
 
 @contextmanager

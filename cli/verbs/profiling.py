@@ -1,11 +1,12 @@
-"""Verbs of measured profiles, under `plan profile`: what one says, how two differ, one of several nodes."""
+"""Verbs of measured profiles, under `plan profile`: measuring one, what one says, how two differ, one of several nodes;
+and the closed loop that checks one."""
 
 from typing import Annotated
 
 import typer
 
 from cli.app import answer, app
-from cli.options import OUTPUT, Json
+from cli.options import HARDWARE, OUTPUT, GlobalBatch, Json, SeqLen
 
 profile_app = typer.Typer(
     name="profile",
@@ -16,11 +17,117 @@ profile_app = typer.Typer(
 app.add_typer(profile_app)
 
 
+Device = Annotated[
+    str | None,
+    typer.Option(
+        help="cuda or cpu; without it the GPUs where there are some.", metavar="NAME", rich_help_panel=HARDWARE
+    ),
+]
+Full = Annotated[bool, typer.Option("--full/--quick", help="Measure for ten minutes instead of one.")]
+Ranks = Annotated[
+    int | None,
+    typer.Option(
+        help="Ranks that measure together; without it one for each GPU or core.",
+        min=1,
+        max=64,
+        metavar="N",
+        rich_help_panel=HARDWARE,
+    ),
+]
+
+
 @profile_app.callback()
-def profile(context: typer.Context) -> None:
+def profile(
+    context: typer.Context,
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="Write the profile; started again after an interruption, it goes on.",
+            metavar="FILE",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
+    device: Device = None,
+    full: Full = False,
+    model: Annotated[
+        list[str] | None,
+        typer.Option(help="Measure the shapes of this model; give it again for more.", metavar="NAME"),
+    ] = None,
+    ranks: Ranks = None,
+    seq_len: SeqLen = None,
+    global_batch: GlobalBatch = None,
+    json: Json = False,
+) -> None:
     """Measure this machine into a profile; show, compare and merge profiles."""
-    if context.invoked_subcommand is None:
-        typer.echo(context.get_help())
+    if context.invoked_subcommand is not None:
+        return
+    from cli.measure import measure
+
+    answer(
+        lambda: measure(
+            output,
+            device=device,
+            full=full,
+            models=model or (),
+            ranks=ranks,
+            seq_len=seq_len,
+            global_batch=global_batch,
+            as_json=json,
+        ),
+        json,
+    )
+
+
+@app.command()
+def loop(
+    model: Annotated[
+        list[str] | None, typer.Option(help="A model to train; give it again for more.", metavar="NAME")
+    ] = None,
+    ranks: Ranks = None,
+    profile: Annotated[
+        str | None, typer.Option(help="A measured profile; without it this machine is measured first.", metavar="FILE")
+    ] = None,
+    full: Full = False,
+    seq_len: SeqLen = None,
+    global_batch: GlobalBatch = None,
+    best: Annotated[int, typer.Option(help="Best plans to run, of each model.", min=2, max=100, metavar="N")] = 10,
+    random: Annotated[int, typer.Option(help="Random plans.", min=0, max=100, metavar="N")] = 10,
+    bad: Annotated[int, typer.Option(help="Bad plans.", min=0, max=100, metavar="N")] = 4,
+    rounds: Annotated[int, typer.Option(help="Turns of each plan.", min=1, max=100, metavar="N")] = 3,
+    steps: Annotated[int, typer.Option(help="Steps of a turn.", min=1, max=1000, metavar="N")] = 3,
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="Write predicted and measured, a row for each plan.",
+            metavar="FILE.csv",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Measure this machine, plan small models for it, run good, random and bad plans, and compare."""
+    from cli.loop import loop
+
+    answer(
+        lambda: loop(
+            model or (),
+            ranks=ranks,
+            profile=profile,
+            full=full,
+            seq_len=seq_len,
+            global_batch=global_batch,
+            counts={"best": best, "random": random, "bad": bad},
+            rounds=rounds,
+            steps=steps,
+            output=output,
+            as_json=json,
+        ),
+        json,
+    )
 
 
 @profile_app.command()

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from cli.app import answer, app
-from cli.options import OUTPUT, Json
+from cli.options import OUTPUT, Json, TimedBy
 
 LONGEST_S = 1e8  # what clocks count without an overflow
 HIGHEST_RATE = 1e3  # and no infinity
@@ -77,3 +77,17 @@ def verify(
     from cli.verify import verify
 
     answer(lambda: verify(file, timeout_s=timeout, as_json=json), json)
+
+
+@app.command(name="dry-run")
+def dry_run(
+    file: Annotated[str, typer.Argument(help="A plan document, - for standard input.", metavar="PLAN")],
+    rank: Annotated[int | None, typer.Option(help="The rank to be, 0 by default.", min=0, metavar="N")] = None,
+    all_kinds: Annotated[bool, typer.Option("--all-kinds", help="Be a rank of each kind of stage in turn.")] = False,
+    profile: TimedBy = None,
+    json: Json = False,
+) -> None:
+    """Build and run ranks of a plan here without its hardware: what they hold and send against the prediction."""
+    from cli.dry_run import dry_run
+
+    answer(lambda: dry_run(file, rank=rank, all_kinds=all_kinds, profile=profile, as_json=json), json)

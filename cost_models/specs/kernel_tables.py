@@ -34,6 +34,9 @@ ElementwiseKind = Literal[
     "loss_backward",
     "embedding_forward",
     "embedding_backward",
+    "parameter_copy",
+    "gradient_copy",
+    "gradient_accumulation",
     "optimizer_step",
     "other",
 ]

@@ -18,13 +18,16 @@ FLAGS = {
     "check": "--cluster --global-batch --global-batch-tokens --gpu --gpus --gpus-per-node --json --mem --model --nodes "
     "--optimizer --output --precision --profile --recipe --seq-len --set --target -o",
     "clusters": "--json",
+    "dry-run": "--all-kinds --json --profile --rank",
     "evaluate": "--json --out --profile",
     "explain": "--json --profile --stage --why-not",
     "export": "--json --nearest --output --profile --to -o",
     "gpus": "--json",
+    "loop": "--bad --best --full --global-batch --json --model --output --profile --quick --random --ranks --rounds "
+    "--seq-len --steps -o",
     "models": "--json",
     "port": "--json --output --to -o",
-    "profile": "",
+    "profile": "--device --full --global-batch --json --model --output --quick --ranks --seq-len -o",
     "profile diff": "--json --most",
     "profile merge": "--json --output -o",
     "profile show": "--json --svg",

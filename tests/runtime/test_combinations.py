@@ -52,8 +52,8 @@ def drawn_job(numbers: random.Random, size: int) -> Job:
 
 
 def _degrees(numbers: random.Random, size: int) -> dict[str, int]:
-    """Powers of two for tp, pp, shard and replicate that make up the ranks; tp at most 4."""
-    degrees = dict.fromkeys(("tp", "pp", "shard", "replicate"), 1)
+    """Powers of two for tp, pp, cp, shard and replicate that make up the ranks; tp at most 4."""
+    degrees = dict.fromkeys(("tp", "pp", "cp", "shard", "replicate"), 1)
     while size > 1:
         name = numbers.choice(list(degrees))
         if name != "tp" or degrees["tp"] < 4:

@@ -108,15 +108,19 @@ def refused_job(kind: str) -> Job:
         stage = replace(JOB.stages[1], offload=Offload(optimizer=0.5))
         return replace(JOB, stages=(JOB.stages[0], stage))
     wide = small_job(MODEL, pp=2, shard=2, layers=(2, 1), recipe=MEGATRON)
-    if kind == "cp":
-        return replace(wide, layout=wide.layout.replaced(cp=2, gpus_used=8))
+    if kind == "ring":
+        return replace(wide, layout=wide.layout.replaced(cp=2, cp_type="ring", gpus_used=8))
     moe = {"experts": 4, "top_k": 1, "expert_ffn": 16}
     return replace(wide, model=MODEL.replaced(moe=moe), layout=wide.layout.replaced(ep=2))
 
 
 @pytest.mark.parametrize(
     ("kind", "fields"),
-    [("offload", ["stages[1].offload.optimizer"]), ("cp", ["parallelism.cp"]), ("ep", ["model.moe", "parallelism.ep"])],
+    [
+        ("offload", ["stages[1].offload.optimizer"]),
+        ("ring", ["parallelism.cp_type"]),
+        ("ep", ["model.moe", "parallelism.ep"]),
+    ],
 )
 @pytest.mark.parametrize("verb", ["run", "verify"])
 def test_what_is_not_executed_stops_before_a_rank_starts(

@@ -21,6 +21,8 @@ INSIDE: dict[str, dict[str, Any]] = {
     "sequence parallel": {"tp": 2},
     "more ranks than key heads": {"tp": 4},
     "more ranks than key heads, whole sequences": {"tp": 4, "sequence_parallel": False},
+    "context parallel": {"cp": 2},
+    "context and tensor parallel": {"cp": 2, "tp": 2},
     **{
         f"recompute {'+'.join(modules)} on {layers} layers": {
             "tp": 2,
@@ -39,6 +41,8 @@ INSIDE: dict[str, dict[str, Any]] = {
 }
 # What works on whole layers or their parameters, whatever they are; combinations run it with other models, too.
 OUTSIDE: dict[str, dict[str, Any]] = {
+    "context parallel in replicated shards": {"cp": 2, "shard": 2, "replicate": 2, "zero": 3},
+    "context parallel, order of ranks": {"cp": 2, "pp": 2, "shard": 2, "rank_order": "tp-cp-ep-pp-dp"},
     "replicas": {"shard": 2, "zero": 0},
     "zero 1": {"shard": 2, "zero": 1},
     "zero 2": {"shard": 2, "zero": 2},

@@ -40,6 +40,11 @@ def with_stage(**changes: object) -> Job:
     return replace(BASE, stages=(BASE.stages[0], replace(BASE.stages[1], **changes)))  # type: ignore[arg-type]
 
 
+def with_length(seq_len: int, **changes: object) -> Job:
+    """The base job with another sequence length and some fields of its layout changed."""
+    return replace(with_layout(**changes), workload=BASE.workload.replaced(seq_len=seq_len))
+
+
 REFUSED: list[tuple[str, Job]] = [
     ("model.moe", with_model(moe={"experts": 4, "top_k": 1, "expert_ffn": 16})),
     ("model.mtp_layers", with_model(mtp_layers=1)),
@@ -52,7 +57,9 @@ REFUSED: list[tuple[str, Job]] = [
         for name in ("adamw-8bit", "precision-aware")
     ),
     ("workload.seq_len", replace(with_model(positions="learned"), workload=BASE.workload.replaced(seq_len=32))),
-    ("parallelism.cp", with_layout(cp=2, gpus_used=8)),
+    ("parallelism.cp_type", with_layout(cp=2, gpus_used=8, cp_type="ring")),
+    ("parallelism.cp", with_length(18, cp=2, gpus_used=8, sequence_parallel=False)),
+    ("parallelism.tp", with_length(12, tp=4, cp=2, gpus_used=16)),
     ("parallelism.ep", with_layout(ep=2)),
     ("parallelism.slices", with_layout(slices=2)),
     ("parallelism.schedule", with_layout(schedule="dualpipe")),

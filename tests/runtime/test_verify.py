@@ -18,13 +18,13 @@ from tests.golden.jobs import JOBS
 from tests.runtime.jobs import MODELS, small_job, small_model
 
 TIMEOUT_S = 120.0
-DEGREES = ("tp", "pp", "vpp", "dp_shard", "dp_replicate")
+DEGREES = ("tp", "pp", "vpp", "cp", "dp_shard", "dp_replicate")
 
 
 def large_job(numbers: random.Random) -> Job:
     """A job of up to a thousand ranks that the runtime honours."""
     while True:
-        tp, pp, shard, replicate = (2 ** numbers.randint(0, most) for most in (3, 3, 3, 2))
+        tp, pp, cp, shard, replicate = (2 ** numbers.randint(0, most) for most in (3, 3, 1, 3, 2))
         schedule = numbers.choice(SCHEDULES) if pp > 1 else "1f1b"
         vpp = 2 if schedule in V_SHAPED else numbers.randint(2, 4) if schedule in GROUPED else 1
         layers = tuple(numbers.randint(0, 6) for _ in range(pp * vpp))
@@ -37,6 +37,7 @@ def large_job(numbers: random.Random) -> Job:
             tp=tp,
             pp=pp,
             vpp=vpp,
+            cp=cp,
             shard=shard,
             replicate=replicate,
             layers=layers,

@@ -9,10 +9,11 @@ from cli.output import console, print_json, print_rendered
 from cli.remedies import as_data
 from cli.show import document_in
 from planner.check import Checked, checked
-from planner.configuration import Configuration, of_document, of_text
 from planner.document import check_writable, dumps, write
 from planner.errors import RequestError
 from planner.fixed import request_of
+from planner.given_profile import timed_by
+from planner.proposal import Proposal, of_document, of_text
 from planner.request import build_request, check_target
 
 
@@ -38,7 +39,7 @@ def check(configuration: str, flags: dict[str, Any], *, as_json: bool, output: s
     return 0 if found.fine else 1
 
 
-def _configuration(text: str, flags: dict[str, Any]) -> Configuration:
+def _configuration(text: str, flags: dict[str, Any]) -> Proposal:
     """The configuration of a file, or of pairs and the flags that describe its job."""
     if "=" in text and not os.path.exists(text):
         if not flags["model"]:
@@ -47,20 +48,23 @@ def _configuration(text: str, flags: dict[str, Any]) -> Configuration:
             )
             raise RequestError(message)
         return of_text(text, build_request(**flags))
-    given = [name for name, value in flags.items() if value and name != "target"]
+    if text != "-" and not os.path.exists(text):
+        message = f"there is no plan document {text!r}, and pairs are field=value such as tp=8,pp=2"
+        raise RequestError(message)
+    given = [name for name, value in flags.items() if value and name not in ("target", "profile")]
     if given:
         names = ", ".join("--" + name.replace("overrides", "set").replace("_", "-") for name in given)
         message = f"{names} cannot be given with a plan document, which says all of its job"
         raise RequestError(message)
-    document = document_in(text)
     check_target(flags["target"])
-    return of_document(document, request_of(document).replaced(target=flags["target"]))
+    document, profile = timed_by(document_in(text), flags["profile"])
+    return of_document(document, request_of(document, profile).replaced(target=flags["target"]))
 
 
 def _as_data(found: Checked) -> dict[str, Any]:
     return {
         "fine": found.fine,
-        "configuration": found.configuration.text if found.figures and found.configuration.alike else None,
+        "configuration": found.proposal.text if found.figures and found.proposal.alike else None,
         "faults": [asdict(fault) for fault in found.faults],
         "shortages": list(found.shortages),
         "predicted": asdict(found.figures) if found.figures else None,

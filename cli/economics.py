@@ -14,7 +14,7 @@ from planner.summary import PlanSummary
 __all__ = ["CLUSTER_QUESTIONS", "asked", "economics_data", "economy_of", "print_economics"]
 
 CLUSTER_QUESTIONS = ("one_more_node", "best_upgrade", "cheapest")
-HARDWARE = ("gpus", "nodes", "gpu", "cluster", "mem")
+HARDWARE = ("gpus", "nodes", "gpu", "cluster", "mem", "profile")
 
 
 def economy_of(money: Mapping[str, Any] | None) -> Economy | None:
@@ -25,21 +25,19 @@ def economy_of(money: Mapping[str, Any] | None) -> Economy | None:
 
 
 def asked(questions: Mapping[str, Any], flags: Mapping[str, Any], economy: Economy | None) -> str | None:
-    """The question that is asked instead of a plan, None for a plan. Raises RequestError for several.
+    """The question about a cluster that is asked, None for a plan. Raises RequestError where another is asked, too.
 
     A budget, a deadline and prices without any hardware ask for the cheapest cluster.
     """
-    given = [name for name, value in questions.items() if value]
-    if len(given) > 1:
+    given = [name for name, value in questions.items() if value not in (None, False)]
+    about_cluster = [name for name in given if name in CLUSTER_QUESTIONS]
+    if about_cluster and len(given) > 1:
         names = " and ".join("--" + name.replace("_", "-") for name in given)
         message = f"{names} are questions of their own: ask one at a time"
         raise RequestError(message)
-    if given:
-        if economy is not None and given[0] not in CLUSTER_QUESTIONS:
-            message = f"--tokens, --days, --price and --assume have no effect with --{given[0].replace('_', '-')}"
-            raise RequestError(message)
-        return given[0]
-    bare = all(flags.get(name) is None for name in HARDWARE)
+    if about_cluster:
+        return about_cluster[0]
+    bare = not given and all(flags.get(name) is None for name in HARDWARE)
     complete = economy is not None and economy.tokens and economy.days and economy.price_usd_per_gpu_hour
     return "cheapest" if bare and complete else None
 

@@ -10,16 +10,19 @@ from cli.output import console, print_json, print_rendered, print_text
 from planner.document import check_writable
 from planner.evaluate.answers import answers, read_rows, write_answers
 from planner.evaluate.statistics import Comparison, Errors, compare, errors, ranking, verdicts
+from planner.given_profile import given
 
 
-def evaluate(runs: str, *, out: str, as_json: bool) -> int:
+def evaluate(runs: str, *, out: str, profile: str | None, as_json: bool) -> int:
     """Predicts every row of a CSV file, writes the answers and prints the statistics; the exit code.
 
-    Raises RequestError for a file that cannot be read or written.
+    Rows of the device of a measured profile are timed by it. Raises RequestError for a file that cannot be read or
+    written, SpecError for a file that is no profile.
     """
     check_writable(out)
+    measured = given(profile)
     rows = read_rows(runs)
-    found = answers(rows)
+    found = answers(rows, measured)
     write_answers(found, out)
     counts = {status: sum(answer.status == status for answer in found) for status in ("ok", "unsupported", "invalid")}
     compared = compare(rows, found)

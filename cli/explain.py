@@ -14,21 +14,25 @@ if TYPE_CHECKING:
     from planner.why_not import Answer
 
 
-def explain(file: str, *, stages: list[int], why_not: str | None, as_json: bool) -> int:
+def explain(file: str, *, stages: list[int], why_not: str | None, profile: str | None, as_json: bool) -> int:
     """Prints the formulas of a plan, of some stages or of all, or the answer to why-not; the exit code.
 
     Raises PlannerError or SpecError. Any answer to why-not is an answer: the exit code is 0.
     """
     if why_not is not None:
         check_why_not(why_not)
-    document = document_in(file)
+    from planner.given_profile import timed_by
+
+    document, timing = timed_by(document_in(file), profile)
     if why_not is not None:
-        _print_answer(_answered(document, why_not, None), as_json=as_json)
+        from planner.fixed import request_of
+
+        _print_answer(_answered(document, why_not, request_of(document, timing)), as_json=as_json)
         return 0
     from planner.explain.explanation import explain as explained
     from planner.report.explanation import explanation_report
 
-    explanation = explained(document, stages or None)
+    explanation = explained(document, stages or None, timing)
     if as_json:
         print_json(asdict(explanation))
     else:

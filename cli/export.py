@@ -11,9 +11,10 @@ from planner.document import PlanDocument, write_text
 from planner.errors import InexpressibleError
 from planner.export import LAUNCH_FILE, Bundle, exported, files_in, imported, written
 from planner.export.nearest import Nearest, nearest
+from planner.given_profile import timed_by
 
 
-def export(file: str, *, to: str, output: str | None, take_nearest: bool, as_json: bool) -> int:
+def export(file: str, *, to: str, output: str | None, take_nearest: bool, profile: str | None, as_json: bool) -> int:
     """Writes or prints a plan for a launcher; the exit code.
 
     Raises InexpressibleError where the launcher cannot run it (with `take_nearest`, InfeasibleError where it has no
@@ -26,7 +27,7 @@ def export(file: str, *, to: str, output: str | None, take_nearest: bool, as_jso
     except InexpressibleError as error:
         if not take_nearest:
             raise
-        found = nearest(document, to)
+        found = nearest(*timed_by(document, profile), to)
         bundle = exported(found.document, to)
         if not as_json:
             _tell_nearest(error, document, found)

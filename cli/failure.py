@@ -10,11 +10,12 @@ import typer
 from cli.output import print_json
 from cost_models.specs.errors import SpecError
 from planner.errors import DocumentError, InexpressibleError, InfeasibleError, Interrupted, PlannerError
+from profiler.errors import DeviceBusyError, HungError, ProfilerError, RankLostError
 from runtime.errors import RankFailedError, RuntimeFault, TrainingError, UnsupportedPlanError
 
 DONE, INFEASIBLE, BAD_INPUT, INEXPRESSIBLE, LIMIT, INTERRUPTED = 0, 1, 2, 3, 4, 130
 
-Failure = PlannerError | SpecError | RuntimeFault
+Failure = PlannerError | SpecError | RuntimeFault | ProfilerError
 
 
 def answered(verb: Callable[[], int], as_json: bool) -> int:
@@ -27,7 +28,7 @@ def answered(verb: Callable[[], int], as_json: bool) -> int:
         return DONE
     except KeyboardInterrupt:
         return tell(Interrupted(), as_json)
-    except (PlannerError, SpecError, RuntimeFault) as error:
+    except (PlannerError, SpecError, RuntimeFault, ProfilerError) as error:
         return tell(error, as_json)
     return code
 
@@ -72,6 +73,8 @@ def _kind_and_code(error: Failure) -> tuple[str, int]:
         return "interrupted", INTERRUPTED
     if isinstance(error, UnsupportedPlanError):
         return "unsupported", INEXPRESSIBLE
+    if isinstance(error, HungError | RankLostError | DeviceBusyError):
+        return "measuring", INFEASIBLE
     if isinstance(error, TrainingError | RankFailedError):
         return "training", INFEASIBLE
     return "document" if isinstance(error, DocumentError) else "input", BAD_INPUT

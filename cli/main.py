@@ -27,6 +27,7 @@ from cli.options import (
     Output,
     Precision,
     Price,
+    Profile,
     Recipe,
     Report,
     Schedule,
@@ -39,10 +40,10 @@ from cli.options import (
     TopK,
     WhyNot,
 )
-from cli.verbs import checking, documents, listing, studies, training
+from cli.verbs import checking, documents, listing, profiling, studies, training
 
 # Named, so that they are imported for what they do: verbs join the command when their module is read.
-VERBS = (documents, checking, studies, listing, training)
+VERBS = (documents, checking, studies, listing, profiling, training)
 
 
 @app.callback(
@@ -61,6 +62,7 @@ def planning(
     cluster: Cluster = None,
     nodes: Nodes = None,
     gpus_per_node: GpusPerNode = None,
+    profile: Profile = None,
     seq_len: SeqLen = None,
     global_batch: GlobalBatch = None,
     global_batch_tokens: GlobalBatchTokens = None,
@@ -71,15 +73,15 @@ def planning(
     time_limit: TimeLimit = None,
     top_k: TopK = 5,
     jobs: Annotated[
-        int | None,
+        int,
         typer.Option(
-            help="Processes of a large search; without it one a core, at most 4.",
+            help="Processes of a large search; the plan does not depend on it.",
             metavar="N",
             rich_help_panel=SEARCH,
             min=1,
             max=256,
         ),
-    ] = None,
+    ] = 1,
     set_: Set = None,
     why_not: WhyNot = None,
     advise: Annotated[
@@ -168,6 +170,7 @@ def planning(
         "cluster": cluster,
         "nodes": nodes,
         "gpus_per_node": gpus_per_node,
+        "profile": profile,
         "seq_len": seq_len,
         "global_batch": global_batch,
         "global_batch_tokens": global_batch_tokens,

@@ -4,6 +4,8 @@ from typing import Annotated
 
 import typer
 
+from cli.completion import catalog_names, launchers, searched
+
 MODEL, HARDWARE, BATCH, SEARCH, OUTPUT = "Model", "Hardware", "Step", "Search", "Output"
 RUN = "Whole run: days, money, energy, failures"
 QUESTIONS = "Questions, instead of a plan of all that is given"
@@ -14,13 +16,19 @@ Model = Annotated[
     str | None,
     typer.Option(
         help="Model: a catalog name, a TOML file, a Hugging Face config.json or its folder.",
+        autocompletion=catalog_names("models"),
         metavar="NAME",
         rich_help_panel=MODEL,
     ),
 ]
 Recipe = Annotated[
     str | None,
-    typer.Option(help="Framework whose bytes and overlap hold.", metavar="NAME", rich_help_panel=MODEL),
+    typer.Option(
+        help="Framework whose bytes and overlap hold.",
+        autocompletion=catalog_names("frameworks"),
+        metavar="NAME",
+        rich_help_panel=MODEL,
+    ),
 ]
 Precision = Annotated[
     str | None, typer.Option(help="Data type of matrix products: bf16, fp8.", metavar="NAME", rich_help_panel=MODEL)
@@ -36,10 +44,32 @@ Mem = Annotated[
     ),
 ]
 Gpu = Annotated[
-    str | None, typer.Option(help="GPU: a catalog name or a TOML file.", metavar="NAME", rich_help_panel=HARDWARE)
+    str | None,
+    typer.Option(
+        help="GPU: a catalog name or a TOML file.",
+        autocompletion=catalog_names("gpus"),
+        metavar="NAME",
+        rich_help_panel=HARDWARE,
+    ),
 ]
 Cluster = Annotated[
-    str | None, typer.Option(help="Cluster: a preset or a TOML file.", metavar="NAME", rich_help_panel=HARDWARE)
+    str | None,
+    typer.Option(
+        help="Cluster: a preset or a TOML file.",
+        autocompletion=catalog_names("clusters"),
+        metavar="NAME",
+        rich_help_panel=HARDWARE,
+    ),
+]
+Profile = Annotated[
+    str | None,
+    typer.Option(
+        help="Measured profile of the devices: a file of `plan profile`.", metavar="FILE", rich_help_panel=HARDWARE
+    ),
+]
+TimedBy = Annotated[
+    str | None,
+    typer.Option("--profile", help="Measured profile that times the plan, where no catalog has it.", metavar="FILE"),
 ]
 Nodes = Annotated[
     str | None, typer.Option(help="Full nodes, instead of --gpus.", metavar="N", rich_help_panel=HARDWARE)
@@ -56,6 +86,7 @@ Target = Annotated[
     str,
     typer.Option(
         help="Search only what this launcher can express; any: some launcher, runtime: ours.",
+        autocompletion=launchers,
         metavar="NAME",
         rich_help_panel=SEARCH,
     ),
@@ -105,6 +136,7 @@ SearchMore = Annotated[
     typer.Option(
         "--search",
         help="Search these, too: precision, optimizer, loss (of the recipe), offload, groups, meshes.",
+        autocompletion=searched,
         metavar="NAMES",
         rich_help_panel=SEARCH,
     ),

@@ -1,18 +1,17 @@
 """`plan` without a verb: searches and prints the plan."""
 
 import json
-import os
 import sys
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from cli.economics import CLUSTER_QUESTIONS, asked, economics_data, economy_of, print_economics
+from cli.economics import asked, economics_data, economy_of, print_economics
 from cli.explain import answer_data, check_why_not, print_answer
-from cli.failure import DONE, INTERRUPTED, LIMIT
+from cli.failure import DONE, INFEASIBLE, INTERRUPTED, LIMIT
 from cli.output import print_json, print_text
 from cli.progress import live_line
-from cli.report import check_report, write_infeasible, write_plan
+from cli.report import check_report, write_capacity, write_infeasible, write_plan
 from cli.show import print_document
 from cli.stats import statistics
 from planner.document import PlanDocument, check_writable, dumps, write, write_text
@@ -20,10 +19,8 @@ from planner.economics import Economy
 from planner.errors import InfeasibleError, Interrupted, LimitReached, RequestError
 from planner.request import PlanRequest
 
-# Processes of a search beyond which one waits for another: about half of its work is done one thing after the other.
-MOST_JOBS = 4
-
 if TYPE_CHECKING:
+    from planner.capacity import Capacity
     from planner.remedies import Remedy
 
 
@@ -35,7 +32,7 @@ def plan(
     stats: str | None,
     why_not: str | None = None,
     advise: bool = False,
-    jobs: int | None = None,
+    jobs: int = 1,
     questions: dict[str, Any] | None = None,
     money: dict[str, Any] | None = None,
     upgrade_by: float = 1.25,
@@ -44,36 +41,33 @@ def plan(
     """Plans what the flags ask for and prints it, or answers one of the inverse questions; the exit code.
 
     With `advise` also what each launcher could, and what single changes would bring; with `money` what the run comes
-    to. `report` names a file for a page, which is written where nothing fits, too.
+    to. The plan of an inverse question is that of its answer. `report` names a file for a page of what was found, also
+    where that is that nothing fits.
 
     Raises PlannerError or SpecError. A search that was stopped early prints its best so far and warns on stderr.
     """
-    from planner.mixed import requests_of
-
     check_report(report)
     economy = economy_of(money)
     question = asked(questions or {}, flags, economy)
-    if question in CLUSTER_QUESTIONS:
-        from cli.questions import ask as ask_about_cluster
+    if question is not None:
+        from cli.questions import ask
 
         way: dict[str, Any] = {"upgrade_by": upgrade_by, "jobs": jobs, "as_json": as_json, "output": output}
-        way["report"] = report
-        return ask_about_cluster(question, flags, economy or Economy(), **way)
-    if questions is not None and question is not None:
-        from cli.capacity import ask
-
-        return ask(questions, flags, as_json=as_json, output=output, report=report)
-    if not flags["model"]:
-        message = "the model is missing: give --model NAME; `plan models` lists them"
-        raise RequestError(message)
+        return ask(question, flags, economy or Economy(), report=report, **way)
     for path in filter(None, (output, stats)):
         check_writable(path)
-    requests = requests_of(flags)
     if why_not is not None:
         check_why_not(why_not)
     started_s = time.perf_counter()
+    requests, extra, found = _requests(flags, questions or {}, as_json=as_json)
+    if not requests:
+        if report is not None and found is not None:
+            write_capacity(report, found)
+        if as_json:
+            print_json({"plan": None} | extra)
+        return INFEASIBLE
     try:
-        document, code = _searched_or_helped(requests, jobs or min(_cores(), MOST_JOBS))
+        document, code = _searched_or_helped(requests, jobs)
     except InfeasibleError as error:
         if report is not None:
             write_infeasible(report, requests, error)
@@ -87,12 +81,13 @@ def plan(
     if output is not None:
         write(document, output)
     if report is not None:
-        write_plan(report, document, {HEADINGS[name]: found for name, found in (changes or {}).items()}, economy)
+        told = {HEADINGS[name]: each for name, each in (changes or {}).items()}
+        write_plan(report, document, told, capacity=found, economy=economy, profile=request.profile)
     if stats is not None:
         write_text(statistics(document, wall_time_s), stats)
-    if as_json and (changes is not None or why_not is not None or economy is not None):
-        data = _with_changes(document, changes) | answer_data(document, why_not, request)
-        print_json(data | economics_data(document, economy))
+    extra |= economics_data(document, economy)
+    if as_json and (changes is not None or why_not is not None or extra):
+        print_json(extra | _with_changes(document, changes) | answer_data(document, why_not, request))
         return code
     print_document(document, as_json=as_json)
     print_economics(document, economy)
@@ -100,6 +95,29 @@ def plan(
     if why_not is not None:
         print_answer(document, why_not, request)
     return code
+
+
+def _requests(
+    flags: dict[str, Any], questions: dict[str, Any], *, as_json: bool
+) -> "tuple[Sequence[PlanRequest], dict[str, Any], Capacity | None]":
+    """What is to be planned, what is told beside it as JSON, and the answer to a question, printed where it is text.
+
+    Nothing is to be planned where a question has no answer.
+    """
+    from cli import capacity
+    from planner.mixed import requests_of
+
+    question = capacity.asked(questions)
+    if question is not None:
+        found = capacity.answered(question, questions, flags)
+        if not as_json:
+            capacity.print_frontier(found)
+            print_text("\n" if found.request else "")
+        return ([found.request] if found.request else []), {"capacity": capacity.as_data(found)}, found
+    if not flags["model"]:
+        message = "the model is missing: give --model NAME; `plan models` lists them"
+        raise RequestError(message)
+    return requests_of(flags), {}, None
 
 
 Changes = dict[str, "tuple[Remedy, ...]"]
@@ -150,11 +168,6 @@ def _searched_or_helped(requests: Sequence[PlanRequest], jobs: int) -> tuple[Pla
         except Interrupted:
             raise error from None
         raise InfeasibleError(*error.messages, remedies=remedies, shortage=error.shortage) from None
-
-
-def _cores() -> int:
-    """Cores that this process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _searched(requests: Sequence[PlanRequest], jobs: int) -> tuple[PlanDocument, int]:

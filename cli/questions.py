@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from cli.failure import DONE, INFEASIBLE
 from cli.output import console, print_json, print_rendered
 from cli.report import write_question
-from cli.what_if import cores, study_bar
+from cli.what_if import study_bar
 from planner.document import check_writable, write_text
 from planner.document.files import rounded
 from planner.economics import Economy
@@ -30,7 +30,7 @@ def ask(
     economy: Economy,
     *,
     upgrade_by: float,
-    jobs: int | None,
+    jobs: int,
     as_json: bool,
     output: str | None,
     report: str | None = None,
@@ -44,7 +44,7 @@ def ask(
         raise RequestError(message)
     if output is not None:
         check_writable(output)
-    found = _answer(question, flags, economy, upgrade_by, jobs or cores())
+    found = _answer(question, flags, economy, upgrade_by, jobs)
     data = {"question": question.replace("_", "-"), **_data(found, economy)}
     if output is not None:
         write_text(json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n", output)

@@ -9,6 +9,7 @@ from planner.report.jinja import require_jinja
 from planner.request import PlanRequest
 
 if TYPE_CHECKING:
+    from cost_models.specs.profile import HardwareProfile
     from planner.capacity import Capacity
     from planner.economics import Economy
     from planner.remedies import Remedy
@@ -33,12 +34,15 @@ def write_plan(
     file: str,
     document: PlanDocument,
     changes: "Mapping[str, Sequence[Remedy]] | None" = None,
+    *,
+    capacity: "Capacity | None" = None,
     economy: "Economy | None" = None,
+    profile: "HardwareProfile | None" = None,
 ) -> None:
-    """Puts the page of a plan in a file, with priced changes by heading and a run where asked. Raises DocumentError."""
+    """Puts the page of a plan in a file, with what else was asked, as `plan_page` has it. Raises DocumentError."""
     from planner.report.html.plan import plan_page
 
-    write_text(plan_page(document, changes, economy=economy), file)
+    write_text(plan_page(document, changes, capacity, economy, profile), file)
 
 
 def write_infeasible(file: str, requests: Sequence[PlanRequest], error: InfeasibleError) -> None:
@@ -49,7 +53,7 @@ def write_infeasible(file: str, requests: Sequence[PlanRequest], error: Infeasib
 
 
 def write_capacity(file: str, found: "Capacity") -> None:
-    """Puts the page of the answer to an inverse question in a file. Raises DocumentError."""
+    """Puts the page of an inverse question that has no answer in a file. Raises DocumentError."""
     from planner.report.html.frontier import capacity_page
 
     write_text(capacity_page(found), file)

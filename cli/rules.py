@@ -11,7 +11,7 @@ from rich.text import Text
 from cli.output import console, print_json, print_rendered
 from cost_models.specs.errors import did_you_mean
 from planner.errors import RequestError
-from planner.request import TARGETS
+from planner.flag_values import TARGETS
 from planner.rules import RULES, Rule
 
 LEGAL = "any"

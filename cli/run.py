@@ -1,18 +1,20 @@
 """`plan run PLAN`: the plan trained, by forked ranks or by those that torchrun started."""
 
 import json
-import os
 import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import TYPE_CHECKING, Any
 
 from cli.extras import require_torch
 from cli.output import print_json, print_text
 from cli.show import document_in
 from planner.document import check_writable, write_text
 from planner.errors import RequestError
+
+if TYPE_CHECKING:
+    from runtime.job import Job
 
 GIB = 2.0**30
 
@@ -33,7 +35,7 @@ def run(
 ) -> int:
     """Trains a plan for some steps and prints each; the exit code. Raises PlannerError or RuntimeFault."""
     document = document_in(file)
-    require_torch("run")
+    require_torch("run", *(["safetensors"] if weights else []))
     for path in filter(None, (log, report)):
         check_writable(path)
     from runtime.job import job_of
@@ -52,9 +54,8 @@ def run(
         settings=Settings(learning_rate=learning_rate),
     )
     records: list[dict[str, Any]] = []
-    with open(log or os.devnull, "w", encoding="utf-8") as lines:
-        tell = partial(_tell, records, lines, not as_json)
-        _start(local_ranks, partial(train, job, options), tell, timeout_s)
+    tell = partial(_tell, records, log, aloud=not as_json)
+    _start(job, local_ranks, partial(train, job, options), tell, timeout_s)
     if report and records:
         write_text(report_text(document, records), report)
     if as_json and records:
@@ -63,25 +64,38 @@ def run(
 
 
 def _start(
-    local_ranks: int | None, work: Callable[..., None], tell: Callable[[dict[str, Any]], None], timeout_s: float
+    job: "Job",
+    local_ranks: int | None,
+    work: Callable[..., None],
+    tell: Callable[[dict[str, Any]], None],
+    timeout_s: float,
 ) -> None:
     """Runs the work on its ranks. Raises RequestError when nothing says which they are."""
-    from runtime.world import fork, from_environment, started_by_torchrun
+    from runtime.environment import place, says_a_rank
+    from runtime.run import check_ranks
+    from runtime.world import fork, from_environment
 
     if local_ranks is not None:
+        check_ranks(job, local_ranks)
         fork(local_ranks, work, tell, timeout_s)
-    elif started_by_torchrun():
+    elif says_a_rank():
+        check_ranks(job, place().size)
         from_environment(work, tell, timeout_s)
     else:
         message = "plan run must be started by torchrun, or with --local-ranks N to start N ranks here"
         raise RequestError(message)
 
 
-def _tell(records: list[dict[str, Any]], lines: IO[str], aloud: bool, record: dict[str, Any]) -> None:
-    """Keeps a record, writes it as a line of JSON and prints it."""
+def _tell(records: list[dict[str, Any]], log: str | None, record: dict[str, Any], *, aloud: bool) -> None:
+    """Keeps a record, writes it as a line of JSON and prints it. Only the first rank of torchrun has records."""
     records.append(record)
-    lines.write(json.dumps(record) + "\n")
-    lines.flush()
+    if log:
+        try:
+            with open(log, "a" if len(records) > 1 else "w", encoding="utf-8") as lines:
+                lines.write(json.dumps(record) + "\n")
+        except OSError as error:
+            message = f"cannot write {log}: {(error.strerror or str(error)).lower()}"
+            raise RequestError(message) from error
     if aloud:
         print_text(
             f"step {record['step']:>5}  loss {record['loss']:.5f}  norm {record['gradient_norm']:.3f}  "

@@ -8,15 +8,20 @@ from planner.document import PlanDocument, dumps, loads, read
 from planner.report import terminal
 
 
-def show(file: str, *, report: str | None = None, as_json: bool) -> int:
+def show(file: str, *, report: str | None = None, profile: str | None = None, as_json: bool) -> int:
     """Prints a document, and writes its page where `report` names a file; the exit code.
+
+    `profile` names the file of a measured one, which times the page's timeline.
 
     Raises DocumentError when the file does not hold one or the page cannot be written, RequestError without jinja2.
     """
     check_report(report)
     document = document_in(file)
     if report is not None:
-        write_plan(report, document)
+        from planner.given_profile import timed_by
+
+        timing = timed_by(document, profile)[1] if profile is not None else None
+        write_plan(report, document, profile=timing)
     print_document(document, as_json=as_json)
     return 0
 

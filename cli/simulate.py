@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from cli.output import console, print_json, print_rendered
 from cli.show import document_in
 from planner.document import check_writable, write_text
+from planner.given_profile import timed_by
 from planner.timeline.comparison import compared
 from planner.timeline.drawing import svg
 from planner.timeline.measured import read_traces
@@ -25,16 +26,17 @@ def simulate(
     trace_file: str | None,
     perturb: Sequence[str],
     compare: Sequence[str],
+    profile: str | None,
 ) -> int:
     """Replays a plan, prints what it found and writes the files that are asked for; the exit code.
 
     Raises PlannerError or SpecError.
     """
-    document = document_in(file)
+    document, timing = timed_by(document_in(file), profile)
     perturbations = [parse_perturbation(text, len(document.stages)) for text in perturb]
     for path in filter(None, (svg_file, html_file, trace_file)):
         check_writable(path)
-    timeline = timeline_of_plan(document)
+    timeline = timeline_of_plan(document, timing)
     step = timeline.step
     comparison = compared(step, read_traces(compare, step.table)) if compare else None
     simulation = Simulation(document, timeline, tuple(perturbed(step, perturbations)), comparison)

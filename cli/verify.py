@@ -1,12 +1,17 @@
 """`plan verify PLAN`: the shape of a plan on a few local ranks, against one process."""
 
-from dataclasses import asdict
+import math
 
 from cli.extras import require_torch
 from cli.output import print_json, print_text
 from cli.show import document_in
 
 AGREES, DIFFERS = 0, 1
+
+
+def finite(number: float) -> float | None:
+    """The number; none for one that JSON lacks."""
+    return number if math.isfinite(number) else None
 
 
 def verify(file: str, *, timeout_s: float, as_json: bool) -> int:
@@ -28,7 +33,8 @@ def verify(file: str, *, timeout_s: float, as_json: bool) -> int:
     if as_json:
         runs = [
             {"parallelism": one.job.layout.model_dump(mode="json"), "layers": one.job.model.layers}
-            | {"holds": one.holds, **asdict(one.agreement)}
+            | {"holds": one.holds, "loss": finite(one.agreement.loss), "gradient": finite(one.agreement.gradient)}
+            | {"tensor": one.agreement.tensor}
             for one in found
         ]
         print_json({"holds": holds, "tolerance": TOLERANCE, "runs": runs})
@@ -36,9 +42,10 @@ def verify(file: str, *, timeout_s: float, as_json: bool) -> int:
         for one in found:
             layout = one.job.layout
             print_text(
-                f"{layout.gpus_used} ranks: TP {layout.tp}, PP {layout.pp} x {layout.vpp}, DP {layout.dp_replicate} x "
-                f"{layout.dp_shard}, {layout.schedule}, {layout.num_microbatches} micro-batches, "
-                f"{one.job.model.layers} layers\n"
+                f"{layout.gpus_used} ranks: TP {layout.tp}, PP {layout.pp} x {layout.vpp}, "
+                + f"CP {layout.cp}, " * (layout.cp > 1)
+                + f"DP {layout.dp_replicate} x {layout.dp_shard}, {layout.schedule}, "
+                f"{layout.num_microbatches} micro-batches, {one.job.model.layers} layers\n"
                 f"  losses differ by {one.agreement.loss:.1e}, gradients by {one.agreement.gradient:.1e} "
                 f"({one.agreement.tensor})\n"
             )

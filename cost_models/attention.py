@@ -25,6 +25,7 @@ from cost_models.blocks import (
     tokens,
 )
 from cost_models.operators import (
+    ELEMENTWISE,
     all_gather_s,
     all_to_all_s,
     at_least,
@@ -114,12 +115,15 @@ def _grouped_query(model: ModelSpec, recipe: FrameworkRecipe) -> Block:
     saved = (Tensor("query, key, value", ACTIVATION_BYTES * tokens * (query + pair)),)
     rotated = tokens * (query + pair / 2)
     traffic, kernels = (2 * ACTIVATION_BYTES, 2) if recipe.fused_rope else (EAGER_ROPE_BYTES, EAGER_ROPE_KERNELS)
-    rope = Operator(
-        "rotary embedding", elementwise_s(traffic * rotated), elementwise_s(traffic * rotated), kernels=kernels
-    )
+    rope = Operator("rotary embedding", *_rotations(traffic * rotated), kernels=kernels)
     extra = (_query_key_norm(model, query, pair / 2),) if model.qk_norm != "none" else ()
     qkv = linear("qkv projection", sym.hidden, query + pair, bias=model.qkv_bias, saved=saved)
     return (qkv, *extra, *((rope,) if model.positions == "rope" else ()))
+
+
+def _rotations(moved: Expr) -> tuple[Expr, Expr]:
+    """Seconds of rotating, and of rotating gradients back, that move so many bytes."""
+    return ELEMENTWISE["rotary_forward"](moved), ELEMENTWISE["rotary_backward"](moved)
 
 
 def _query_key_norm(model: ModelSpec, query: Expr, key: Expr) -> Operator:
@@ -127,8 +131,8 @@ def _query_key_norm(model: ModelSpec, query: Expr, key: Expr) -> Operator:
     size = ACTIVATION_BYTES * tokens * (query + key)
     return Operator(
         "query-key norm",
-        elementwise_s(2 * size),
-        elementwise_s(3 * size),
+        ELEMENTWISE["norm_forward"](2 * size),
+        ELEMENTWISE["norm_backward"](3 * size),
         parameters=norm_vectors(model) * (2 * sym.head_dim if model.qk_norm == "head" else query + key),
         saved=(Tensor("query and key before their norm", size, ("norm",)),),
         modules=("norm",),
@@ -176,7 +180,7 @@ def _latent(model: ModelSpec) -> Block:
             saved=(Tensor("query, key, value", expanded, up),),
             modules=up,
         ),
-        Operator("rotary embedding", elementwise_s(expanded), elementwise_s(expanded), modules=up, kernels=3),
+        Operator("rotary embedding", *_rotations(expanded), modules=up, kernels=3),
     )
 
 
@@ -189,8 +193,8 @@ def _latent_norm(name: str, model: ModelSpec, width: Expr) -> Operator:
     saved = (Tensor(f"{name} latent after its norm", size, ("norm",)),)
     return Operator(
         f"{name} latent norm",
-        elementwise_s(2 * size),
-        elementwise_s(3 * size),
+        ELEMENTWISE["norm_forward"](2 * size),
+        ELEMENTWISE["norm_backward"](3 * size),
         parameters=norm_vectors(model) * width,
         saved=saved,
         modules=("norm",),

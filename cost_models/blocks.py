@@ -11,6 +11,7 @@ from sympy import Integer
 
 from cost_models import symbols as sym
 from cost_models.operators import (
+    ELEMENTWISE,
     all_gather_s,
     all_reduce_s,
     at_least,
@@ -110,8 +111,8 @@ def norm(name: str, model: ModelSpec, recipe: FrameworkRecipe, input_name: str) 
     kept = (Tensor(f"{name} copies", 2 * local_bytes, ("norm",)),) if eager else ()
     return Operator(
         name,
-        elementwise_s(forward * local_bytes),
-        elementwise_s(backward * local_bytes),
+        ELEMENTWISE["norm_forward"](forward * local_bytes),
+        ELEMENTWISE["norm_backward"](backward * local_bytes),
         parameters=norm_vectors(model) * sym.hidden,
         saved=(Tensor(input_name, local_bytes), Tensor(f"{name} output", output_bytes, ("norm",)), *kept),
         modules=("norm",),
@@ -163,7 +164,8 @@ def residual(name: str, recipe: FrameworkRecipe) -> Operator:
     local_bytes = residual_bytes / sequence_shard
     mask = (Tensor(f"{name} dropout mask", MASK_BYTES * tokens * sym.hidden / sequence_shard),)
     saved = mask if recipe.dropout else ()
-    return Operator(name, elementwise_s(3 * local_bytes), elementwise_s(3 * local_bytes), saved=saved)
+    passes = (ELEMENTWISE["residual_forward"](3 * local_bytes), ELEMENTWISE["residual_backward"](3 * local_bytes))
+    return Operator(name, *passes, saved=saved)
 
 
 def enter_tensor_parallel(name: str, recipe: FrameworkRecipe, width: Expr, modules: tuple[str, ...] = ()) -> Operator:

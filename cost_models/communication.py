@@ -13,12 +13,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from cost_models import links
 from cost_models.specs.cluster import ClusterSpec, NetworkTier
-from cost_models.specs.kernel_tables import Collective
+from cost_models.specs.kernel_tables import Collective, CopyDirection
 from cost_models.specs.profile import HardwareProfile
 
 __all__ = ["bind", "coverage", "hop_seconds", "members_by_tier", "outermost_tier"]
 
 Array = NDArray[np.float64]
+COPIES: dict[str, CopyDirection] = {"from_host_s": "host_to_device", "to_host_s": "device_to_host"}
+# First and last bytes, fewest and most ranks, of what was not measured.
+NOTHING = (np.inf, -np.inf, np.inf, 0.0)
 
 
 def members_by_tier(cluster: ClusterSpec, ranks: ArrayLike, stride: ArrayLike) -> list[Array]:
@@ -101,11 +104,15 @@ def bind(cluster: ClusterSpec, profile: HardwareProfile, dispatcher: str = "allt
     for name, operation in _curves(dispatcher).items():
         bodies[name] = _with_curve(cluster, profile, operation, bodies[name])
     host_bandwidth = cluster.host_to_device_bandwidth_bytes_per_s
+
+    def constant(size: Any) -> Any:
+        return size / host_bandwidth
+
     host_memory_bandwidth = cluster.host_memory_bandwidth_bytes_per_s / cluster.gpus_per_node
     return {
         **bodies,
-        "from_host_s": lambda size: size / host_bandwidth,
-        "to_host_s": lambda size: size / host_bandwidth,
+        "from_host_s": links.copied(profile, "host_to_device") or constant,
+        "to_host_s": links.copied(profile, "device_to_host") or constant,
         "host_step_s": lambda size: size / host_memory_bandwidth,
     }
 
@@ -115,14 +122,19 @@ def coverage(
 ) -> dict[str, Callable[..., Any]]:
     """For every operator of `bind`, which takes the same sizes: 1.0 where its seconds rest on measurements, else 0.0.
 
-    1.0 for groups inside the innermost tier and bytes that were measured on this GPU's own link.
+    1.0 for groups inside the innermost tier, or with one rank in each of its domains, and bytes that were measured on
+    this GPU's own links; for copies of measured sizes.
     """
     names = ("all_gather_s", "reduce_scatter_s", "all_reduce_s", "all_to_all_s", "expert_exchange_s")
     bodies: dict[str, Callable[..., Any]] = dict.fromkeys((*names, "from_host_s", "to_host_s", "host_step_s"), _nowhere)
     for name, operation in _curves(dispatcher).items():
-        measured = links.covered(cluster, profile, operation)
-        if measured is not None:
-            bodies[name] = _inside(cluster, *measured)
+        inside, across = (links.covered(cluster, profile, operation, across=each) for each in (False, True))
+        if inside is not None or across is not None:
+            bodies[name] = _where_measured(cluster, inside or NOTHING, across or NOTHING)
+    for name, direction in COPIES.items():
+        bodies[name] = _of_sizes(*links.copies_covered(cluster, profile, direction))
+    if profile.gpu == cluster.gpu.name and profile.is_measured("host_memory"):
+        bodies["host_step_s"] = _of_sizes(0.0, np.inf)
     return bodies
 
 
@@ -143,31 +155,57 @@ def _with_curve(
     """`body` with measured seconds of what passes inside the innermost tier: all of a group that lies there.
 
     A larger group takes at least what its members in one domain take for their part, which is the whole tensor but for
-    an exchange.
+    an exchange. A group with one rank in each domain takes what was measured of such groups, where that is known.
     """
-    curve = links.measured(cluster, profile, operation)
-    if curve is None:
+    curve, across = links.measured(cluster, profile, operation), links.measured_across(cluster, profile, operation)
+    if curve is None and across is None:
         return body
 
     def seconds(size: ArrayLike, *others: ArrayLike) -> Array:
         size, ranks, stride = (np.asarray(value, dtype=np.float64) for value in (size, *others[-2:]))
-        members = members_by_tier(cluster, ranks, stride)[0]
-        part = size * members / ranks if operation == "all_to_all" else size
-        measured = np.where((members > 1) & (size > 0), curve(part, np.maximum(members, 2.0)), 0.0)
-        return np.maximum(measured, np.where(members < ranks, body(size, *others), 0.0))
+        members = members_by_tier(cluster, ranks, stride)
+        inside, apart = members[0], _is_across(members)
+        part = size * inside / ranks if operation == "all_to_all" else size
+        taken = body(size, *others)
+        if across is not None:
+            taken = np.where(apart & (size > 0), across(size, np.maximum(ranks, 2.0)), taken)
+        if curve is None:
+            return taken
+        measured = np.where((inside > 1) & (size > 0), curve(part, np.maximum(inside, 2.0)), 0.0)
+        return np.maximum(measured, np.where(inside < ranks, taken, 0.0))
 
     return seconds
 
 
-def _inside(cluster: ClusterSpec, first: float, last: float, most_ranks: float) -> Callable[..., Any]:
-    """1.0 for groups inside the innermost tier of at most some ranks, and bytes between first and last."""
+def _is_across(members: list[Array]) -> Any:
+    """Whether a group has one rank in each domain of the innermost tier, and lies within the next one."""
+    within = members[1] if len(members) > 1 else members[0]
+    return (members[0] == 1) & (members[-1] > 1) & (within == members[-1])
+
+
+def _where_measured(
+    cluster: ClusterSpec, inside: tuple[float, float, float, float], across: tuple[float, float, float, float]
+) -> Callable[..., Any]:
+    """1.0 for groups inside the innermost tier, or with one rank in each domain, of ranks and bytes measured there."""
 
     def share(size: Any, *others: Any) -> Any:
         ranks = np.asarray(others[-2], dtype=np.float64)
-        inside = members_by_tier(cluster, ranks, others[-1])[0] >= ranks
-        return 1.0 * (inside & (ranks <= most_ranks) & np.greater_equal(size, first) & np.less_equal(size, last))
+        members = members_by_tier(cluster, ranks, others[-1])
+        near = (members[0] >= ranks) & _covers(inside, size, ranks)
+        return 1.0 * (near | (_is_across(members) & _covers(across, size, ranks)))
 
     return share
+
+
+def _covers(measured: tuple[float, float, float, float], size: Any, ranks: Any) -> Any:
+    first, last, fewest_ranks, most_ranks = measured
+    of_ranks = (ranks >= fewest_ranks) & (ranks <= most_ranks)
+    return of_ranks & np.greater_equal(size, first) & np.less_equal(size, last)
+
+
+def _of_sizes(first: float, last: float) -> Callable[..., Any]:
+    """1.0 for sizes between first and last, else 0.0."""
+    return lambda size: 1.0 * (np.greater_equal(size, first) & np.less_equal(size, last))
 
 
 def _nowhere(*sizes: Any) -> Any:
@@ -235,10 +273,13 @@ def hop_seconds(
     after = (stage + 1) % ranks
     first, last = np.minimum(stage, after) * stride, (np.maximum(stage, after) + 1) * stride - 1
     seconds = np.empty(ranks)
+    sent = [links.measured(cluster, profile, "send"), links.measured_across(cluster, profile, "send")]
+    curves = [*sent, *[None] * len(cluster.tiers)][: len(cluster.tiers)]
     # From the outside in: the innermost that holds both has the last word.
-    for tier, segment in reversed(list(zip(cluster.tiers, _segments(cluster), strict=True))):
+    for tier, segment, curve in reversed(list(zip(cluster.tiers, _segments(cluster), curves, strict=True))):
         both = (first // segment == last // segment) | (tier is cluster.tiers[-1])
-        seconds[both] = tier.latency_s + boundary_bytes / _bandwidth(tier, profile, 1)
+        constant = tier.latency_s + boundary_bytes / _bandwidth(tier, profile, 1)
+        seconds[both] = constant if curve is None else curve(boundary_bytes, 2.0)
     return seconds
 
 

@@ -20,6 +20,7 @@ from cost_models.memory import (
     unit_parameters,
 )
 from cost_models.operators import (
+    ELEMENTWISE,
     all_gather_s,
     all_reduce_s,
     elementwise_s,
@@ -31,10 +32,20 @@ from cost_models.operators import (
     reduce_scatter_s,
     to_host_s,
 )
+from cost_models.specs.kernel_tables import ElementwiseKind
 from cost_models.specs.model import ModelSpec
 from cost_models.specs.recipe import FrameworkRecipe
 
-__all__ = ["accumulation_s", "backward_s", "exchange_costs", "first_s", "forward_s", "global_s", "last_s"]
+__all__ = [
+    "accumulation_s",
+    "backward_s",
+    "exchange_costs",
+    "first_s",
+    "forward_s",
+    "global_s",
+    "last_s",
+    "moved_for_a_parameter",
+]
 
 Expr = Any
 
@@ -63,9 +74,7 @@ def exchange_costs(model: ModelSpec, recipe: FrameworkRecipe) -> dict[str, Expr]
             whole += all_reduce_s(of_experts, sym.expert_shard, sym.expert_stride)
             gathered += all_gather_s(expert_weights, sym.expert_shard, sym.expert_stride)
         costs |= {f"{name}_parameters": dense, f"{name}_expert_parameters": expert}
-        # The product's gradient is read, the sum, fp32 at most, is read and written.
-        added = (ACTIVATION_BYTES + 2 * min(recipe.gradient_bytes, FP32_BYTES)) * (dense + expert)
-        costs |= {} if recipe.fused_gradient_accumulation else {f"{name}_accumulation_s": elementwise_s(added)}
+        costs |= _state_work(name, recipe, dense + expert)
         costs |= {f"{name}_reduce_s": sharded, f"{name}_all_reduce_s": whole, f"{name}_gather_s": gathered}
     costs["shared_parameters"] = shared_parameters(model)
     costs["gradient_norm_reduce_s"] = all_reduce_s(GRADIENT_NORM_BYTES, sym.world, 1)
@@ -75,6 +84,40 @@ def exchange_costs(model: ModelSpec, recipe: FrameworkRecipe) -> dict[str, Expr]
         # Two ranks that span the pipeline's whole block: neighbours at half of it span as much.
         costs["tied_reduce_s"] = all_reduce_s(shared, 2, sym.pp * sym.pp_stride / 2) * sym.ends_apart
     return costs
+
+
+def moved_for_a_parameter(recipe: FrameworkRecipe) -> dict[ElementwiseKind, float]:
+    """Bytes that each kind of memory-bound work on states moves for one parameter, each time; 0 where there is none.
+
+    Of the optimizer's step gradients are read; masters and moments are read and written; weights are written, and read
+    where no master is. Of accumulation the product's gradient is read, the sum, fp32 at most, is read and written.
+    """
+    stepped = recipe.gradient_bytes + 2 * (recipe.master_bytes + recipe.moment_bytes)
+    added = ACTIVATION_BYTES + 2 * min(recipe.gradient_bytes, FP32_BYTES)
+    return {
+        "parameter_copy": recipe.parameter_copy_bytes,
+        "gradient_copy": recipe.gradient_copy_bytes,
+        "gradient_accumulation": 0 if recipe.fused_gradient_accumulation else added,
+        "optimizer_step": stepped + recipe.weight_bytes * (1 if recipe.master_bytes else 2),
+    }
+
+
+def _state_work(unit: str, recipe: FrameworkRecipe, parameters: Expr) -> dict[str, Expr]:
+    """Seconds of adding up the gradients of a unit and of laying out its states, by name, where a recipe does."""
+    moved = moved_for_a_parameter(recipe)
+    names: dict[str, ElementwiseKind] = {
+        "accumulation": "gradient_accumulation",
+        "parameter_copy": "parameter_copy",
+        "gradient_copy": "gradient_copy",
+    }
+    return {
+        f"{unit}_{name}_s": ELEMENTWISE[kind](moved[kind] * parameters) for name, kind in names.items() if moved[kind]
+    }
+
+
+def _laid_out(unit: str, size: float, of: str) -> Expr:
+    """Seconds of laying out the weights or gradients of a unit once, nothing where the recipe does not."""
+    return sym.PARTS[f"{unit}_{of}_copy_s"] if size else ZERO
 
 
 def forward_s(model: ModelSpec, recipe: FrameworkRecipe, *, offload: bool = False, sliced: bool = False) -> Expr:
@@ -88,7 +131,8 @@ def forward_s(model: ModelSpec, recipe: FrameworkRecipe, *, offload: bool = Fals
 
     def of_unit(unit: str, recomputed: bool) -> Expr:
         share = _share(model, unit, sliced)
-        return _beside(
+        copied = passes * gathers * _laid_out(unit, recipe.parameter_copy_bytes, "parameter")
+        return copied + _beside(
             recipe.overlap_parameter_gather,
             sym.PARTS[f"{unit}_forward_s"],
             passes * gathers * share * sym.PARTS[f"{unit}_gather_s"],
@@ -117,6 +161,8 @@ def backward_s(model: ModelSpec, recipe: FrameworkRecipe, *, offload: bool = Fal
         copied_in, copied_out = passes * copied_in, passes * _copied(to_host_s, gradients)
         hidden = (reduce if recipe.overlap_gradient_reduce else 0) + (gather if recipe.overlap_parameter_gather else 0)
         waited = (0 if recipe.overlap_gradient_reduce else reduce) + (0 if recipe.overlap_parameter_gather else gather)
+        waited += passes * sym.shard_weights * sym.reshard * _laid_out(unit, recipe.parameter_copy_bytes, "parameter")
+        waited += passes * _reduced_at_once(recipe) * _laid_out(unit, recipe.gradient_copy_bytes, "gradient")
         return waited + _beside(True, compute, hidden, copied_in, copied_out)
 
     return _over_units(of_unit)
@@ -140,7 +186,14 @@ def first_s(model: ModelSpec, recipe: FrameworkRecipe, *, offload: bool = False,
     hidden += (1 - sym.has_embedding) * (gather["layer"] - _beside(overlaps, layer_s, gather["layer"]))
     gathers = sym.shard_optimizer if overlaps else sym.shard_weights
     reshards = sym.shard_weights * sym.reshard
-    return (gathers - reshards) * once + reshards * hidden + _weights_in("layer", recipe, fractions(offload)["weights"])
+    copied = sum(count * _laid_out(unit, recipe.parameter_copy_bytes, "parameter") for unit, count in sym.HELD.items())
+    once_copied = (1 - reshards) * copied
+    return (
+        once_copied
+        + (gathers - reshards) * once
+        + reshards * hidden
+        + _weights_in("layer", recipe, fractions(offload)["weights"])
+    )
 
 
 def last_s(model: ModelSpec, recipe: FrameworkRecipe, *, sliced: bool = False) -> Expr:
@@ -158,6 +211,7 @@ def last_s(model: ModelSpec, recipe: FrameworkRecipe, *, sliced: bool = False) -
     hidden = sym.has_embedding * (scattered["embedding"] - _beside(overlaps, scatter_s, scattered["embedding"]))
     hidden += (1 - sym.has_embedding) * (scattered["layer"] - _beside(overlaps, layer_s, scattered["layer"]))
     at_once = _reduced_at_once(recipe)
+    once += sum(count * _laid_out(unit, recipe.gradient_copy_bytes, "gradient") for unit, count in sym.HELD.items())
     return (1 - at_once) * once + at_once * hidden
 
 
@@ -184,11 +238,9 @@ def global_s(model: ModelSpec, recipe: FrameworkRecipe, *, offload: bool = False
     Of offloaded optimizer states the gradients go out, the host steps, and the new weights come back.
     """
     owned = owned_parameters(*stage_parameters(sliced), sym.shard_optimizer)
-    # Gradients are read; masters and moments are read and written; weights are written, and read where no master is.
-    moved = recipe.gradient_bytes + 2 * (recipe.master_bytes + recipe.moment_bytes)
-    moved += recipe.weight_bytes * (1 if recipe.master_bytes else 2)
+    moved = moved_for_a_parameter(recipe)["optimizer_step"]
     on_host = fractions(offload)["optimizer"] * owned
-    seconds = elementwise_s(recipe.gradient_bytes * owned) + elementwise_s(moved * (owned - on_host))
+    seconds = elementwise_s(recipe.gradient_bytes * owned) + ELEMENTWISE["optimizer_step"](moved * (owned - on_host))
     seconds += _copied(to_host_s, recipe.gradient_bytes * on_host) + _copied(host_step_s, moved * on_host)
     seconds += _copied(from_host_s, recipe.weight_bytes * on_host)
     seconds += sym.PARTS["gradient_norm_reduce_s"] + sym.PARTS["tied_reduce_s"]

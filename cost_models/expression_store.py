@@ -8,13 +8,13 @@ import hashlib
 import json
 import os
 import platform
-import tempfile
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from cost_models.lowered import Lowered
+from cost_models.specs.files import write_whole
 
 __all__ = ["ENVIRONMENT", "folder", "kept", "unbound"]
 
@@ -82,10 +82,7 @@ def _write(path: Path, lowered: Lowered) -> None:
     entry = {"digest": hashlib.sha256(json.dumps(content).encode()).hexdigest(), "content": content}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(dir=path.parent, suffix=".part")
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            json.dump(entry, file)
-        os.replace(name, path)
+        write_whole(json.dumps(entry), path)
         entries = sorted(path.parent.glob("*.json"), key=lambda each: each.stat().st_mtime)
         for old in entries[:-MOST_ENTRIES]:
             old.unlink(missing_ok=True)

@@ -22,23 +22,30 @@ sum, and the lesser of two rising functions rises.
 """
 
 import tomllib
-from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from itertools import combinations
-from typing import Annotated, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from pydantic import AfterValidator, Field, model_validator
 
-from cost_models.specs.base import FloatByName, FrozenDict, Name, Sources, Spec
-from cost_models.specs.catalog import data_folder
+from cost_models.specs.data import data_folder
 from cost_models.specs.errors import UnknownNameError, did_you_mean
+from cost_models.specs.slowdowns import (
+    SETS,
+    STREAMS,
+    Factors,
+    Slowdowns,
+    Streams,
+    completed,
+    largest_fall,
+    orders,
+    set_name,
+)
 
 __all__ = [
     "SETS",
     "STREAMS",
     "Slowdowns",
+    "Streams",
     "cell",
     "factor_table",
     "fastest_fall",
@@ -51,69 +58,8 @@ __all__ = [
 ]
 
 Array = NDArray[np.float64]
-Streams = tuple[str, ...]
-Factors = Mapping[str, Mapping[str, float]]
 
-STREAMS: Streams = ("compute", "collective", "host_to_device", "device_to_host")
-SETS: tuple[Streams, ...] = tuple(streams for size in (2, 3, 4) for streams in combinations(STREAMS, size))
-
-_ROUNDING = 1e-9  # condition (1) is checked on factors that were rounded to decimals
 _CHUNK_ROWS = 1 << 13  # a quarter of a megabyte for each work array, so that they stay in cache
-
-
-def _frozen_factors(factors: Factors) -> Factors:
-    return FrozenDict({name: FrozenDict(of_streams) for name, of_streams in factors.items()})
-
-
-Factor = Annotated[float, Field(strict=True, ge=1, le=1e6, allow_inf_nan=False)]
-FactorBySet = Annotated[Mapping[str, Mapping[str, Factor]], AfterValidator(_frozen_factors)]
-
-
-class Slowdowns(Spec):
-    """How many times longer each stream takes beside others, on one kind of host; sets and streams by name.
-
-    A set that is not given slows each stream as much as the worst of its subsets that are; a pair that is not given
-    does not interfere.
-    """
-
-    label: ClassVar[str] = "interference"
-
-    gpu: Name = Field(description="GPU model these factors were measured on")
-    host: Name = Field("not stated", description="what else shapes them: the box, its links")
-    factors: FactorBySet = Field(
-        default_factory=dict,
-        description="for each set of streams, such as compute+collective: the factor on each, >= 1",
-        validate_default=True,
-    )
-    errors: FloatByName = Field(
-        default_factory=dict,
-        description="mean |predicted / measured - 1| of the fit, by how it was checked",
-        validate_default=True,
-    )
-    sources: Sources = Field(
-        default_factory=dict, description="the source of every figure, by field", validate_default=True
-    )
-
-    @model_validator(mode="after")
-    def _names_are_known_and_work_never_pays(self) -> Self:
-        known = {set_name(streams): streams for streams in SETS}
-        for name, of_streams in self.factors.items():
-            if name not in known:
-                message = f"factors must be keyed by sets of streams, one of {', '.join(known)}, got {name!r}"
-                raise ValueError(message)
-            if set(of_streams) != set(known[name]):
-                message = f"factors.{name} must give {', '.join(known[name])}, got {', '.join(of_streams) or 'nothing'}"
-                raise ValueError(message)
-        complete = _completed(self.factors)
-        for streams in SETS:
-            fall = _fall(complete, streams)
-            if fall > 1 + _ROUNDING:
-                message = (
-                    f"factors.{set_name(streams)} must be at least {fall:.6g} times as large, got "
-                    f"{complete[set_name(streams)]}: with these, adding work would shorten the time"
-                )
-                raise ValueError(message)
-        return self
 
 
 def cell(streams: Streams) -> tuple[list[int], int]:
@@ -125,17 +71,12 @@ def cell(streams: Streams) -> tuple[list[int], int]:
 @lru_cache(maxsize=64)
 def factor_table(slowdowns: Slowdowns) -> Array:
     """Return the factors, shape (streams, 16): column k is the set of streams with a bit in k; 1 where idle."""
-    complete = _completed(slowdowns.factors)
+    complete = completed(slowdowns.factors)
     table = np.ones((len(STREAMS), 1 << len(STREAMS)))
     for streams in SETS:
         table[cell(streams)] = [complete[set_name(streams)][stream] for stream in streams]
     table.flags.writeable = False
     return table
-
-
-def set_name(streams: Streams) -> str:
-    """Return the name of a set of streams in data files: "compute+collective"."""
-    return "+".join(streams)
 
 
 def load_slowdowns(gpu: str) -> Slowdowns:
@@ -199,22 +140,11 @@ def raised(factors: Factors) -> dict[str, dict[str, float]]:
     Sets are raised from pairs up, so that a smaller set is never touched for the sake of a larger one. Factors that
     satisfy (1) already come back as they are.
     """
-    complete = _completed(factors)
+    complete = completed(factors)
     for streams in SETS:
         name = set_name(streams)
-        least = max(1.0, _fall(complete, streams))
+        least = max(1.0, largest_fall(complete, streams))
         complete[name] = {stream: least * factor for stream, factor in complete[name].items()}
-    return complete
-
-
-def _completed(factors: Factors) -> dict[str, dict[str, float]]:
-    """Return the factors of all sets, in order of size; what is missing is the worst of the subsets."""
-    complete: dict[str, dict[str, float]] = {}
-    for streams in SETS:
-        smaller = [complete[set_name(rest)] for _, rest in _first_and_others(streams) if len(rest) > 1]
-        worst = {stream: max([1.0, *(of[stream] for of in smaller if stream in of)]) for stream in streams}
-        given = factors.get(set_name(streams), worst)
-        complete[set_name(streams)] = {stream: given[stream] for stream in streams}
     return complete
 
 
@@ -223,8 +153,7 @@ def weights_beside(factors: Factors, streams: Streams) -> Array:
 
     `factors` must hold the subsets of two or more streams; condition (1) is that no row times 1/f is above 1.
     """
-    rows = [weights for _, others in _first_and_others(streams) for weights in _weights(factors, others)]
-    return np.array([[weights.get(stream, 0.0) for stream in streams] for weights in rows])
+    return np.array([[row.get(stream, 0.0) for stream in streams] for row in orders(factors, streams)])
 
 
 def fastest_fall(weights: Array, factors: Array) -> float:
@@ -233,27 +162,3 @@ def fastest_fall(weights: Array, factors: Array) -> float:
     Factors this many times as large satisfy the condition.
     """
     return float((weights / factors).sum(axis=1).max())
-
-
-def _fall(factors: Factors, streams: Streams) -> float:
-    """Return the largest left side of condition (1) for a set, given the factors of it and its subsets by name."""
-    of_streams = factors[set_name(streams)]
-    return fastest_fall(weights_beside(factors, streams), np.array([of_streams[stream] for stream in streams]))
-
-
-def _weights(factors: Factors, streams: Streams) -> Iterator[dict[str, float]]:
-    """Yield c of the docstring above, for each order in which the streams can finish."""
-    if len(streams) == 1:
-        yield {streams[0]: 1.0}
-        return
-    slow = factors[set_name(streams)]
-    for first, others in _first_and_others(streams):
-        for weights in _weights(factors, others):
-            fall = sum(weight / slow[stream] for stream, weight in weights.items())
-            yield {**weights, first: slow[first] * (1 - fall)}
-
-
-def _first_and_others(streams: Streams) -> Iterator[tuple[str, Streams]]:
-    """Yield each stream with the ones beside it."""
-    for first in streams:
-        yield first, tuple(stream for stream in streams if stream != first)

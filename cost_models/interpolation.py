@@ -41,17 +41,19 @@ class LogLattice:
         if depth == len(weights):
             return self._logarithms.take(base)
         low = self._between(base, weights, depth + 1)
+        if len(self._axes[depth]) == 1:  # one value for every size
+            return low
         high = self._between(base + self._strides[depth], weights, depth + 1)
         return low + weights[depth] * (high - low)
 
 
 def corners(axes: Sequence[ArrayLike], sizes: Sequence[ArrayLike]) -> tuple[NDArray[np.int64], Array]:
-    """Flat nodes round each point, int[points, 2**axes], and their weights, which add up to 1."""
+    """Flat nodes round each point, int[points, 2**axes] (axes of several nodes), and weights, which add up to 1."""
     logarithms = [np.log(np.asarray(axis, dtype=np.float64)) for axis in axes]
     places = [_place(axis, np.asarray(size)) for axis, size in zip(logarithms, sizes, strict=True)]
     shape = tuple(len(axis) for axis in logarithms)
     nodes, weights = [], []
-    for sides in product((0, 1), repeat=len(shape)):
+    for sides in product(*((0, 1) if count > 1 else (0,) for count in shape)):
         index = [low + side for (low, _), side in zip(places, sides, strict=True)]
         nodes.append(np.ravel_multi_index(index, shape))
         share = [weight if side else 1.0 - weight for (_, weight), side in zip(places, sides, strict=True)]
@@ -60,7 +62,7 @@ def corners(axes: Sequence[ArrayLike], sizes: Sequence[ArrayLike]) -> tuple[NDAr
 
 
 def _place(axis: Array, size: Any) -> tuple[Any, Array]:
-    """The node below a size, the last but one at most, and how far it is to the next, 0 to 1."""
+    """The node below a size, the last but one at most (or the only one), and how far it is to the next, 0 to 1."""
     position = np.interp(np.log(np.maximum(size, 1.0)), axis, np.arange(len(axis), dtype=np.float64))
-    low = np.minimum(position.astype(np.int64), len(axis) - 2)
+    low = np.minimum(position.astype(np.int64), max(len(axis) - 2, 0))
     return low, position - low

@@ -15,9 +15,18 @@ from numpy.typing import NDArray
 
 from cost_models.interpolation import LogLattice
 from cost_models.specs.gpu import GpuSpec
-from cost_models.specs.kernel_tables import AttentionPass, AttentionTable, GemmLayout, KernelTables, ShareLattice
+from cost_models.specs.kernel_tables import (
+    AttentionPass,
+    AttentionTable,
+    ElementwiseKind,
+    ElementwiseTable,
+    GemmLayout,
+    KernelTables,
+    ShareLattice,
+)
 from cost_models.specs.profile import HardwareProfile
 from cost_models.specs.recipe import FrameworkRecipe
+from cost_models.vocabulary import ELEMENTWISE_KINDS, elementwise_name
 
 __all__ = ["bind", "coverage"]
 
@@ -55,13 +64,18 @@ def coverage(gpu: GpuSpec, profile: HardwareProfile, dtype: str) -> dict[str, Bo
     """For every operator of `bind`, which takes the same sizes: 1.0 where its seconds rest on measurements, else 0.0.
 
     1.0 between measured shapes of an operator that was measured on this GPU; 0.0 beyond them, for passes whose rate was
-    carried over from another GPU, and for whatever rests on the constants alone.
+    carried over from another GPU, and for whatever rests on constants that no run on it measured.
     """
     tables = profile.tables if profile.tables and gpu.name in profile.tables.gpus else NO_TABLES
     product, attention = tables.gemm.get(dtype), tables.attention
-    bodies: dict[str, Body] = {"elementwise_s": _nowhere, "launch_s": _nowhere}
+    launched = profile.gpu == gpu.name and profile.is_measured("launch")
+    bodies: dict[str, Body] = {"launch_s": _everywhere if launched else _nowhere}
+    for kind in ELEMENTWISE_KINDS:
+        moved = _moved(tables, kind)
+        bodies[elementwise_name(kind)] = _within(moved) if moved else _nowhere
     for layout in GEMM_LAYOUTS:
-        bodies[f"gemm_{layout}_s"] = _within(product) if product and layout in product.measured else _nowhere
+        own = product and product.by_layout.get(layout, product)
+        bodies[f"gemm_{layout}_s"] = _within(own) if own and product and layout in product.measured else _nowhere
         groups = tables.grouped_gemm.get(layout)
         of_group = _within(groups) if groups and groups.measured else _nowhere
         bodies[f"grouped_gemm_{layout}_s"] = _group_coverage(of_group, layout)
@@ -122,8 +136,10 @@ def _gemm_shape(profile: HardwareProfile, dtype: str, layout: GemmLayout) -> Bod
     table = profile.tables.gemm.get(dtype) if profile.tables else None
     if table is None:
         return lambda rows, columns, inner: 1.0
-    share = LogLattice(tuple(table.axes.values()), table.shares)
-    scale = table.layouts[layout] / table.reference_share
+    own = table.by_layout.get(layout)
+    lattice: ShareLattice = table if own is None else own
+    share = LogLattice(tuple(lattice.axes.values()), lattice.shares)
+    scale = (table.layouts[layout] if own is None else 1.0) / table.reference_share
     return lambda rows, columns, inner: scale * share(rows, columns, inner)
 
 
@@ -181,9 +197,34 @@ def _attention_roofline(gpu: GpuSpec, profile: HardwareProfile) -> tuple[Body, B
 
 
 def _elementwise(gpu: GpuSpec, profile: HardwareProfile) -> dict[str, Body]:
-    bandwidth = gpu.memory_bandwidth_bytes_per_s * profile.elementwise.bandwidth_fraction
-    launch = profile.elementwise.launch_s
-    return {"elementwise_s": lambda traffic: traffic / bandwidth + launch * np.greater(traffic, 0.0)}
+    """Seconds of every kind of memory-bound operator by the bytes it is counted with, 0 for none."""
+    bandwidth, tables = gpu.memory_bandwidth_bytes_per_s, profile.tables or NO_TABLES
+    reached, launch = bandwidth * profile.elementwise.bandwidth_fraction, profile.elementwise.launch_s
+
+    def roofline(traffic: Any) -> Any:
+        return traffic / reached + launch * np.greater(traffic, 0.0)
+
+    def measured(table: ElementwiseTable) -> Body:
+        (sizes,) = table.axes.values()
+        share = LogLattice((sizes,), table.shares)
+
+        def seconds(traffic: Any) -> Any:
+            counted = np.maximum(traffic, sizes[0])  # fewer bytes than the fewest measured take as long as these
+            return np.greater(traffic, 0.0) * counted / (bandwidth * share(counted))
+
+        return seconds
+
+    found = {elementwise_name(kind): _moved(tables, kind) for kind in ELEMENTWISE_KINDS}
+    return {name: roofline if table is None else measured(table) for name, table in found.items()}
+
+
+def _moved(tables: KernelTables, kind: ElementwiseKind) -> ElementwiseTable | None:
+    """The table of a kind of memory-bound operator, else the one of all others."""
+    return tables.elementwise.get(kind) or tables.elementwise.get("other")
+
+
+def _everywhere(*sizes: Any) -> Any:
+    return 1.0 + _nowhere(*sizes)
 
 
 def _nowhere(*sizes: Any) -> Any:

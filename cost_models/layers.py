@@ -26,7 +26,7 @@ from cost_models.blocks import (
     tokens,
 )
 from cost_models.mlp import dense_block, expert_block
-from cost_models.operators import all_reduce_s, at_least, elementwise_s, exposed_s
+from cost_models.operators import ELEMENTWISE, all_reduce_s, at_least, exposed_s
 from cost_models.specs.layer_pattern import LayerKind
 from cost_models.specs.model import ModelSpec
 from cost_models.specs.recipe import FrameworkRecipe
@@ -154,13 +154,14 @@ def _on_output(operator: Operator) -> Operator:
 
 def _embedding(model: ModelSpec, recipe: FrameworkRecipe) -> Block:
     positions = sym.position_rows * sym.hidden if model.positions == "learned" else ZERO
+    # Rows of the accumulated gradient are read and written.
+    added = (ACTIVATION_BYTES + 2 * recipe.gradient_bytes) * tokens * sym.hidden
     mask = (Tensor("embedding dropout mask", MASK_BYTES * tokens * sym.hidden / sequence_shard),)
     lookup = Operator(
         "token embedding",
-        forward_s=elementwise_s(2 * residual_bytes),
+        forward_s=ELEMENTWISE["embedding_forward"](2 * residual_bytes),
         input_grad_s=ZERO,
-        # Rows of the accumulated gradient are read and written.
-        weight_grad_s=elementwise_s((ACTIVATION_BYTES + 2 * recipe.gradient_bytes) * tokens * sym.hidden),
+        weight_grad_s=ELEMENTWISE["embedding_backward"](added),
         parameters=sym.padded_vocab * sym.hidden / sym.tp + positions,
         saved=mask if recipe.dropout else (),
     )
@@ -186,9 +187,11 @@ def _loss(recipe: FrameworkRecipe, local_vocab: Expr) -> Block:
     logits = tokens * local_vocab
     token_scalars = 4 * tokens  # fp32: maximum, sum and target logit of each token are reduced over TP
     forward_bytes, backward_bytes = (share * recipe.loss_traffic_bytes for share in LOSS_TRAFFIC_SHARES)
-    loss = Operator(
-        "loss", elementwise_s(forward_bytes * logits), elementwise_s(backward_bytes * logits), kernels=LOSS_KERNELS
+    passes = (
+        ELEMENTWISE["loss_forward"](forward_bytes * logits),
+        ELEMENTWISE["loss_backward"](backward_bytes * logits),
     )
+    loss = Operator("loss", *passes, kernels=LOSS_KERNELS)
     reduced = 3 * all_reduce_s(token_scalars, sym.tp, 1)
     kernels = 3 * at_least(sym.tp, 2)
     return loss, Operator("loss reductions", reduced, ZERO, kernels=kernels, communication="tensor_parallel")

@@ -159,6 +159,6 @@ def _stage_expressions(
 def _lowered(expressions: Mapping[str, Any]) -> Lowered:
     """The expressions, lowered and not bound. Only here is sympy loaded: an expression that is kept needs none."""
     from cost_models.lower import lower
-    from cost_models.operators import __all__ as operators
+    from cost_models.operators import NAMES
 
-    return lower(expressions, dict.fromkeys(operators, unbound))
+    return lower(expressions, dict.fromkeys(NAMES, unbound))

@@ -25,6 +25,7 @@ from cost_models.blocks import (
     tokens,
 )
 from cost_models.operators import (
+    ELEMENTWISE,
     all_gather_s,
     at_least,
     elementwise_s,
@@ -130,8 +131,8 @@ def _biased_activation(recipe: FrameworkRecipe, rows: Expr, inner: Expr) -> Oper
     size = ACTIVATION_BYTES * rows * inner
     return Operator(
         "expert activation",
-        elementwise_s(CLAMPED_PASSES[0] * size),
-        elementwise_s(CLAMPED_PASSES[1] * size),
+        ELEMENTWISE["activation_forward"](CLAMPED_PASSES[0] * size),
+        ELEMENTWISE["activation_backward"](CLAMPED_PASSES[1] * size),
         saved=(Tensor("expert activation", operand_bytes(recipe) * rows * inner, modules),),
         modules=modules,
         kernels=CLAMPED_KERNELS,
@@ -147,8 +148,8 @@ def _activation(
     extra = int(matrices == 2 and not recipe.fused_activation)
     return Operator(
         f"{name} activation",
-        elementwise_s((matrices + 1 + 2 * extra) * size),
-        elementwise_s((2 * matrices + 1 + 3 * extra) * size),
+        ELEMENTWISE["activation_forward"]((matrices + 1 + 2 * extra) * size),
+        ELEMENTWISE["activation_backward"]((2 * matrices + 1 + 3 * extra) * size),
         saved=(Tensor(f"{name} activation", extra * size + operand_bytes(recipe) * rows * inner, modules),),
         modules=modules,
         kernels=1 + extra,

@@ -5,9 +5,16 @@ bodies. All return seconds, but for the four at the end, which only choose or ro
 Piecewise and ceiling, which cost seconds to build and rewrite where nothing is to be simplified.
 """
 
+from typing import Any
+
 from sympy import Function
 
+from cost_models.specs.kernel_tables import ElementwiseKind
+from cost_models.vocabulary import ELEMENTWISE_KINDS, elementwise_name
+
 __all__ = [
+    "ELEMENTWISE",
+    "NAMES",
     "all_gather_s",
     "all_reduce_s",
     "all_to_all_s",
@@ -45,8 +52,9 @@ attention_backward_s = Function("attention_backward_s")
 grouped_gemm_forward_s = Function("grouped_gemm_forward_s")
 grouped_gemm_input_grad_s = Function("grouped_gemm_input_grad_s")
 grouped_gemm_weight_grad_s = Function("grouped_gemm_weight_grad_s")
-# elementwise(bytes read and written): bound by device memory.
+# elementwise(bytes read and written): bound by device memory; kinds that profiles measure apart have their own names.
 elementwise_s = Function("elementwise_s")
+ELEMENTWISE: dict[ElementwiseKind, Any] = {kind: Function(elementwise_name(kind)) for kind in ELEMENTWISE_KINDS}
 # launch(kernels): what the host needs to launch that many kernels.
 launch_s = Function("launch_s")
 # collective(bytes of the whole tensor, ranks, stride between neighbouring ranks).
@@ -74,3 +82,5 @@ maximum = Function("maximum")
 minimum = Function("minimum")
 # ceiling(a): the next whole number.
 ceiling = Function("ceiling")
+# Every function that an expression can call.
+NAMES = tuple(dict.fromkeys([*(name for name in __all__ if name.islower()), *map(elementwise_name, ELEMENTWISE_KINDS)]))

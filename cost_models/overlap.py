@@ -45,7 +45,7 @@ def bind(profile: HardwareProfile) -> dict[str, Callable[..., Any]]:
 
 
 def _slowdowns(profile: HardwareProfile) -> Slowdowns:
-    """The four-stream factors of the profile's GPU, or of the one named for it, with the profile's own pair."""
-    measured = load_slowdowns(profile.interference)
+    """The four-stream factors that were measured with the profile, else of the GPU named for it, with its own pair."""
+    measured = profile.slowdowns or load_slowdowns(profile.interference)
     pair = {"compute": profile.overlap.compute_slowdown, "collective": profile.overlap.communication_slowdown}
     return measured.replaced(factors=raised({**measured.factors, "compute+collective": pair}))

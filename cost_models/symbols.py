@@ -147,6 +147,8 @@ for _unit in HELD:
     _part(f"{_unit}_gather_s", "s", f"gathering the parameters of the {_unit} in their shard groups")
     _part(f"{_unit}_reduce_s", "s", f"reducing the gradients of the {_unit} to shards, and over replicas")
     _part(f"{_unit}_all_reduce_s", "s", f"all-reducing the whole gradients of the {_unit}")
+    _part(f"{_unit}_parameter_copy_s", "s", f"casting and laying out the gathered weights of the {_unit}")
+    _part(f"{_unit}_gradient_copy_s", "s", f"casting and laying out the gradients of the {_unit} to be reduced")
     _part(f"{_unit}_accumulation_s", "s", f"adding the gradients of one micro-batch to their sum in the {_unit}")
     _part(f"{_unit}_saved_bytes", "bytes", f"kept by the {_unit} of one micro-batch, nothing recomputed")
     _part(f"{_unit}_recomputed_saved_bytes", "bytes", f"kept by the {_unit} when it recomputes the set")

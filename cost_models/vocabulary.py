@@ -1,7 +1,11 @@
 """Names that expressions and what reads them share. It knows no sympy: a planner that finds its expressions kept
 needs none."""
 
-__all__ = ["COMMUNICATIONS", "RECOMPUTE_MODULES", "recompute_flag"]
+from typing import get_args
+
+from cost_models.specs.kernel_tables import ElementwiseKind
+
+__all__ = ["COMMUNICATIONS", "ELEMENTWISE_KINDS", "RECOMPUTE_MODULES", "elementwise_name", "recompute_flag"]
 
 # The groups whose collectives are within a micro-batch.
 COMMUNICATIONS = ("tensor_parallel", "context_parallel", "expert_parallel")
@@ -22,3 +26,15 @@ RECOMPUTE_MODULES = {
 def recompute_flag(module: str) -> str:
     """The name of the flag that says that a module is recomputed."""
     return f"recompute_{module}"
+
+
+ELEMENTWISE_KINDS: tuple[ElementwiseKind, ...] = get_args(ElementwiseKind)
+
+
+def elementwise_name(kind: ElementwiseKind) -> str:
+    """Name of the operator that stands for a kind of memory-bound work in cost expressions.
+
+    >>> elementwise_name("norm_forward"), elementwise_name("other")
+    ('elementwise_norm_forward_s', 'elementwise_s')
+    """
+    return "elementwise_s" if kind == "other" else f"elementwise_{kind}_s"

@@ -26,7 +26,9 @@ MANY_MESHES = 512
 def best_first(search: Search) -> Iterator[LayoutCosts]:
     """Batches of layouts in the order of their bounds, until no bound is left under the cutoff."""
     model = search.model
-    meshes = space.meshes(model.request)
+    meshes, inexpressible = space.counted_meshes(model.request)
+    if inexpressible:
+        search.drop("target meshes", inexpressible)
     if not len(meshes["pp"]):
         search.reached(inf)
         return
@@ -51,8 +53,10 @@ def best_first(search: Search) -> Iterator[LayoutCosts]:
 def listed(search: Search, meshes: space.Columns) -> LayoutCosts:
     """The layouts on some meshes whose work alone leaves them under the cutoff, with their costs and their bounds."""
     model = search.model
-    layouts = space.layouts(model.request, meshes)
+    layouts, inexpressible = space.counted_layouts(model.request, meshes)
     search.seen(len(layouts["pp"]))
+    if inexpressible:
+        search.drop("target", inexpressible)
     least_s = bounds.span_bounds(model, layouts, unit_seconds(model.micro_batch(layouts)))
     least_s = least_s * model.relief(layouts["world"])
     costs = LayoutCosts.of(model, take(layouts, least_s < search.cutoff_s)).best_context_forms()

@@ -53,8 +53,9 @@ def offload_shares(model: CostModel, shares: NDArray[np.float64], recompute_full
     """Those of the shares, float[n, 4] in the order of OFFLOADS, that some stage under the target may have."""
     if not is_restricted(model.request):
         return shares
-    # The most that any stage can be allowed: no pipeline, any ZeRO stage, layers that every share divides.
-    values: dict[str, Any] = {**model.known, **PLAIN, "recompute_full": recompute_full, "pp": 1, "stage_layers": 12}
+    # The most that any stage can be allowed: one rank, any ZeRO stage, layers that every share divides.
+    values: dict[str, Any] = {**model.known, **PLAIN, "recompute_full": recompute_full, "stage_layers": 12}
+    values |= {"pp": 1, "dp": 1, "cp": 1, "reshard": 1}
     values |= {name: column[:, None] for name, column in zip(OFFLOADS, shares.T, strict=True)}
     values["zero_stage"] = np.arange(4)
     allowed = rules.expressible(values, model.request.target, "stage", fields=("offload",))

@@ -14,11 +14,10 @@ from cost_models.specs import catalog
 from cost_models.specs.model import ModelSpec
 from cost_models.specs.parameters import parameters
 from cost_models.specs.units import MAX_GPUS
-from planner.document import PlanDocument
 from planner.errors import RequestError
-from planner.feasibility import Trial, best_plan, trial
+from planner.feasibility import Trial, trial
 from planner.live import ALL_ALIVE, SETTLED
-from planner.request import PlanRequest, Progress
+from planner.request import PlanRequest
 
 __all__ = ["Capacity", "Question", "Tried", "family_of", "largest_model", "max_global_batch", "max_seq_len", "min_gpus"]
 
@@ -48,7 +47,7 @@ class Tried:
 
 @dataclass(frozen=True)
 class Capacity:
-    """The answer, None where nothing tried fits; every value that was tried, in order; the best plan of the answer.
+    """The answer, None where nothing tried fits; every value that was tried, in order; the job of the answer, to plan.
 
     `bounded` is false where the largest value that is tried fits, too. `notes` say what the answer rests on.
     """
@@ -58,7 +57,7 @@ class Capacity:
     bounded: bool
     frontier: tuple[Tried, ...]
     notes: tuple[str, ...]
-    plan: PlanDocument | None
+    request: PlanRequest | None
 
 
 @dataclass
@@ -66,7 +65,6 @@ class _Frontier:
     """Trials by value, each made once."""
 
     request_of: Callable[[int], PlanRequest]
-    progress: Callable[[Progress], None] | None
     trials: dict[int, Trial] = field(default_factory=dict)
 
     def fits(self, value: int) -> bool:
@@ -76,18 +74,16 @@ class _Frontier:
 
     def answered(self, question: Question, answer: int | None, bounded: bool, *notes: str) -> Capacity:
         frontier = tuple(_tried(value, self.trials[value]) for value in sorted(self.trials))
-        best = None if answer is None else best_plan(self.request_of(answer), self.progress)
-        return Capacity(question, answer, bounded, frontier, (*notes, WITHOUT_OFFLOAD), best)
+        request = None if answer is None else self.request_of(answer)
+        return Capacity(question, answer, bounded, frontier, (*notes, WITHOUT_OFFLOAD), request)
 
 
-def min_gpus(
-    request: PlanRequest, most: int = MAX_GPUS, progress: Callable[[Progress], None] | None = None
-) -> Capacity:
+def min_gpus(request: PlanRequest, most: int = MAX_GPUS) -> Capacity:
     """The fewest GPUs, up to `most`, on which the job fits; its batch stays. Idle GPUs are allowed, so more never hurt.
 
     But for one rule: TP of any size is legal where all GPUs are in one domain, so counts up to its size are all tried.
     """
-    frontier = _Frontier(lambda gpus: request.replaced(cluster=request.cluster.with_gpus(gpus)), progress)
+    frontier = _Frontier(lambda gpus: request.replaced(cluster=request.cluster.with_gpus(gpus)))
     most = min(most, request.cluster.tiers[-1].domain_gpus or most)
     upper = 1
     while upper < most and not frontier.fits(upper):
@@ -110,7 +106,7 @@ def _edge(lower: int, upper: int, fits: Callable[[int], bool]) -> int:
     return upper
 
 
-def max_seq_len(request: PlanRequest, progress: Callable[[Progress], None] | None = None) -> Capacity:
+def max_seq_len(request: PlanRequest) -> Capacity:
     """The longest sequence that fits; the sequences of a step stay. A multiple of what degrees of two divide."""
     unit = max(TOKENS, 2 * _power_of_two(request.cluster.gpus))
     notes = (
@@ -121,10 +117,10 @@ def max_seq_len(request: PlanRequest, progress: Callable[[Progress], None] | Non
     def of(units: int) -> PlanRequest:
         return request.replaced(workload=request.workload.replaced(seq_len=units * unit))
 
-    return _largest("max-seq-len", _Frontier(of, progress), unit, MAX_SEQ_LEN // unit, notes)
+    return _largest("max-seq-len", _Frontier(of), unit, MAX_SEQ_LEN // unit, notes)
 
 
-def max_global_batch(request: PlanRequest, progress: Callable[[Progress], None] | None = None) -> Capacity:
+def max_global_batch(request: PlanRequest) -> Capacity:
     """The most sequences a step that fit: multiples of the GPUs, so that every way to share them out divides them.
 
     Micro-batches follow each other. As soon as a plan is found whose memory does not grow with them there is no end:
@@ -136,7 +132,7 @@ def max_global_batch(request: PlanRequest, progress: Callable[[Progress], None] 
     def of(units: int) -> PlanRequest:
         return request.replaced(workload=request.workload.replaced(global_batch=units * unit))
 
-    frontier = _Frontier(of, progress)
+    frontier = _Frontier(of)
     most = max(MAX_GLOBAL_BATCH // unit, 1)
     return _largest("max-global-batch", frontier, unit, most, notes, endless=_keeps_no_more)
 
@@ -180,7 +176,7 @@ def _largest(
     return answered(max(beyond, default=edge - 1), True, tried)
 
 
-def largest_model(request: PlanRequest, family: str, progress: Callable[[Progress], None] | None = None) -> Capacity:
+def largest_model(request: PlanRequest, family: str) -> Capacity:
     """The model of most parameters, of those in the catalog whose names begin with `family`, that fits.
 
     Tried from the largest down: models differ in more than their size, so nothing is concluded from another.
@@ -193,7 +189,7 @@ def largest_model(request: PlanRequest, family: str, progress: Callable[[Progres
         found = trial(changed)
         tried.append(_tried(model.name, found))
         if found.fits:
-            return Capacity("largest-model", model.name, True, tuple(tried), notes, best_plan(changed, progress))
+            return Capacity("largest-model", model.name, True, tuple(tried), notes, changed)
     return Capacity("largest-model", None, True, tuple(tried), notes, None)
 
 

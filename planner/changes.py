@@ -13,7 +13,8 @@ from cost_models.specs.errors import SpecError
 from cost_models.specs.gpu import GpuSpec
 from cost_models.specs.units import format_bytes
 from cost_models.specs.workload import default_workload
-from planner.request import PlanRequest
+from planner.given_profile import of_device
+from planner.request import PlanRequest, precisions_of
 
 __all__ = ["Change", "Kind", "hardware_changes", "software_changes", "workload_changes"]
 
@@ -90,8 +91,7 @@ def software_changes(request: PlanRequest) -> Iterator[Change]:
 def workload_changes(request: PlanRequest, *, smaller: bool) -> Iterator[Change]:
     """Changes of what a step computes: fp8; with `smaller` half the sequence, else twice the batch and half of it."""
     workload = request.workload
-    has_fp8 = "fp8" in request.cluster.gpu.peak_flops and "fp8" in request.profile.gemm
-    if workload.precision == "bf16" and has_fp8:
+    if workload.precision == "bf16" and "fp8" in precisions_of(request.cluster.gpu, request.profile):
         changed = request.replaced(workload=workload.replaced(precision="fp8"))
         yield Change("precision", "matrix products in fp8", {"--set": "workload.precision=fp8"}, changed)
     if smaller:
@@ -136,10 +136,10 @@ def more_nodes(request: PlanRequest, nodes: int) -> Iterator[Change]:
 def _other_gpus(request: PlanRequest) -> Iterator[Change]:
     """As many GPUs of more memory in nodes of the same size; nothing where cluster or profile were changed by hand."""
     cluster = request.cluster
-    if request.profile != catalog.load_profile(cluster.gpu.name) or not _is_preset(cluster):
+    if not of_device(request.profile, cluster.gpu.name) or not _is_preset(cluster):
         return
     found = 0
-    for card in _larger_cards(cluster.gpu, request.capacity_bytes):
+    for card in _larger_cards(cluster.gpu, request.capacity_bytes, request.workload.precision):
         other = _sold_with(card.name, cluster.gpus)
         if other is None or other.gpus_per_node != cluster.gpus_per_node or found == OTHER_GPUS:
             continue
@@ -154,18 +154,25 @@ def _other_gpus(request: PlanRequest) -> Iterator[Change]:
         yield Change("GPU", text, {"--gpu": card.name, "--mem": label}, changed)
 
 
-def _larger_cards(usual: GpuSpec, capacity_bytes: float) -> list[GpuSpec]:
-    """Cards of more memory with links of the same kind, of each size the fastest one, the smallest first."""
+def _larger_cards(usual: GpuSpec, capacity_bytes: float, precision: str) -> list[GpuSpec]:
+    """Cards of more memory and a precision, with links of the same kind: of each size the fastest, smallest first."""
     fastest: dict[int, GpuSpec] = {}
     for card in map(catalog.load_gpu, catalog.names("gpus")):
-        alike = _is_amd(card) == _is_amd(usual) and (card.nvlink_bandwidth_bytes_per_s > 0) == (
-            usual.nvlink_bandwidth_bytes_per_s > 0
-        )
         rival = fastest.get(card.nominal_memory_bytes)
         faster = rival is None or card.peak_flops["bf16"] > rival.peak_flops["bf16"]
-        if alike and faster and card.usable_memory_bytes > LARGER * capacity_bytes:
+        larger = card.usable_memory_bytes > LARGER * capacity_bytes
+        if larger and faster and _alike(card, usual) and _has(card, precision):
             fastest[card.nominal_memory_bytes] = card
     return [fastest[size] for size in sorted(fastest)]
+
+
+def _alike(card: GpuSpec, usual: GpuSpec) -> bool:
+    links, usual_links = card.nvlink_bandwidth_bytes_per_s > 0, usual.nvlink_bandwidth_bytes_per_s > 0
+    return _is_amd(card) == _is_amd(usual) and links == usual_links
+
+
+def _has(card: GpuSpec, precision: str) -> bool:
+    return precision in precisions_of(card, catalog.load_profile(card.name))
 
 
 def _is_amd(card: GpuSpec) -> bool:

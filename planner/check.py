@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 from cost_models.specs.parameters import padded_vocab
 from cost_models.specs.units import format_bytes
-from planner.configuration import Configuration, Figures
 from planner.document import PlanDocument
 from planner.forbidden import BrokenRule
 from planner.hosts import HOST_FRACTION
-from planner.remedies import Remedy, of_configuration
+from planner.proposal import Figures, Proposal
+from planner.remedies import Remedy, of_proposal
 
 __all__ = ["Checked", "checked"]
 
@@ -24,7 +24,7 @@ class Checked:
     single changes after which it fits, where it does not surely fit as it is.
     """
 
-    configuration: Configuration
+    proposal: Proposal
     faults: tuple[BrokenRule, ...]
     shortages: tuple[str, ...]
     notes: tuple[str, ...]
@@ -38,21 +38,21 @@ class Checked:
         return not self.faults and not self.shortages
 
 
-def checked(configuration: Configuration) -> Checked:
-    """The answer to a configuration."""
-    faults = (*configuration.illegal, *configuration.inexpressible)
-    notes = (*configuration.notes, *_notes(configuration))
-    if configuration.illegal:
-        return Checked(configuration, faults, (), notes, None, None, ())
-    figures = configuration.figures
-    remedies = () if figures.fits else of_configuration(configuration)
-    document = configuration.document
-    return Checked(configuration, faults, _shortages(configuration), notes, figures, document, remedies)
+def checked(proposal: Proposal) -> Checked:
+    """The answer to a configuration that somebody proposes."""
+    faults = (*proposal.illegal, *proposal.inexpressible)
+    notes = (*proposal.notes, *_notes(proposal))
+    if proposal.illegal:
+        return Checked(proposal, faults, (), notes, None, None, ())
+    figures = proposal.figures
+    remedies = () if figures.fits else of_proposal(proposal)
+    document = proposal.document
+    return Checked(proposal, faults, _shortages(proposal), notes, figures, document, remedies)
 
 
-def _shortages(configuration: Configuration) -> tuple[str, ...]:
+def _shortages(proposal: Proposal) -> tuple[str, ...]:
     """What the memory of devices and hosts lacks for certain, a sentence each."""
-    figures, request = configuration.figures, configuration.request
+    figures, request = proposal.figures, proposal.request
     found = []
     if figures.verdict == "no":
         needed, usable = format_bytes(figures.device_bytes), format_bytes(request.capacity_bytes)
@@ -67,10 +67,10 @@ def _shortages(configuration: Configuration) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _notes(configuration: Configuration) -> tuple[str, ...]:
+def _notes(proposal: Proposal) -> tuple[str, ...]:
     """What is not wrong and should be known: idle GPUs, padding, defaults of the target."""
-    request, layout = configuration.request, configuration.layout
-    idle, model = request.cluster.gpus - configuration.world, request.model
+    request, layout = proposal.request, proposal.layout
+    idle, model = request.cluster.gpus - proposal.world, request.model
     notes = [f"{idle:,} of {request.cluster.gpus:,} GPUs are idle."] if idle > 0 else []
     padded = int(padded_vocab(model.vocab, request.recipe.vocab_multiple, layout["tp"]))
     if padded != model.vocab:

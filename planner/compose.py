@@ -18,7 +18,6 @@ from planner.document import (
     Alternative,
     Certificate,
     Chunk,
-    Digests,
     MemoryByCause,
     Offload,
     Parallelism,
@@ -32,6 +31,7 @@ from planner.document import (
     verdict_of,
     zero_summary,
 )
+from planner.given_profile import digests
 from planner.incumbent import Candidate, Search
 from planner.launchers import answers
 from planner.measured import measured_share
@@ -65,7 +65,7 @@ def document(search: Search) -> PlanDocument:
     plan = PlanDocument(
         schema_version=SCHEMA_VERSION,
         tool_version=version("meshplan"),
-        digests=Digests(profile=catalog.digest(request.profile), catalog=catalog.digest(*_catalog_specs(search))),
+        digests=digests(request.profile, catalog.digest(*_catalog_specs(search))),
         model=request.model,
         cluster=request.cluster,
         workload=request.workload,
@@ -275,19 +275,28 @@ def _of_meshes(search: Search) -> tuple[str, ...]:
     return ("No pipeline of stages of different sizes was found that beats the plan by the gap.",)
 
 
+def _inexpressible(search: Search) -> str:
+    """How many meshes, and layouts on the others, there would be without the target's rules, where there are any."""
+    kinds = {"target meshes": "meshes", "target": "more layouts"}
+    counts = [f"{search.dropped[reason]:,} {what}" for reason, what in kinds.items() if search.dropped.get(reason)]
+    return f"; {search.request.target} cannot express {' and '.join(counts)}" if counts else ""
+
+
 def _assumptions(search: Search) -> tuple[str, ...]:
     profile = search.request.profile
     rest = "the measured tables and the constants" if profile.tables else "the constants"
     over = search.dropped.get("memory", 0)
     # Where stages must choose alike, a layout is dropped once for each choice of them.
     above = min(search.dropped.get("bound", 0), search.layouts - over)
+    # The bands are those of runs on GPUs of the catalog.
+    such = "predictions with the catalog's profiles" if profile.provenance else "such predictions"
     return (
         f"Seconds rest on {rest} of the {profile.name} profile, rooflines beyond what was measured: "
-        f"four of five measured steps lie within {time_band(search.request.model):.0%} of such predictions.",
+        f"four of five measured steps lie within {time_band(search.request.model):.0%} of {such}.",
         *_of_offload(search),
         f"A plan fits when its predicted memory leaves {MARGIN:.0%} of it to spare.",
         f"Of {search.layouts:,} layouts on promising meshes, {above:,} cannot beat the plan by the gap and {over:,} do "
-        "not fit.",
+        f"not fit{_inexpressible(search)}.",
         *_of_meshes(search),
         *search.told,
         f"Not searched: {'; '.join(not_searched(search.request))}.",

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from math import inf
 
 from cost_models.specs.parameters import parameters
 from cost_models.specs.units import format_bytes
@@ -13,8 +14,10 @@ from planner.incumbent import Candidate, Search
 from planner.infeasible import explain_infeasible, nearest
 from planner.options import MARGIN
 from planner.predict import CostModel
+from planner.recipe_parts import PARTS
 from planner.request import NO_TIME_S, PlanRequest, Progress
 from planner.search import plan, searched
+from planner.variants import searched_parts, variants
 
 __all__ = ["Trial", "best_plan", "trial"]
 
@@ -47,7 +50,12 @@ class Trial:
 
 
 def trial(request: PlanRequest, *, told: bool = True) -> Trial:
-    """Whether the job fits without offload: exact, for the search is the planner's own. `told`: also say why not."""
+    """Whether the job fits without offload: exact, for the search is the planner's own. `told`: also say why not.
+
+    Where variants of the recipe are searched, the first of them under which it fits, else the least demanding.
+    """
+    if searched_parts(request):
+        return _of_variants(request, told=told)
     share = least_states_bytes(request)
     if share * (1.0 + MARGIN) > request.capacity_bytes:
         why = f"states alone take {format_bytes(share)} of each GPU's {format_bytes(request.capacity_bytes)}"
@@ -62,6 +70,16 @@ def trial(request: PlanRequest, *, told: bool = True) -> Trial:
     needed, capacity = causes["device_bytes"], request.capacity_bytes
     why = f"the least demanding layout needs {format_bytes(needed * (1.0 + MARGIN))} of {format_bytes(capacity)}"
     return Trial(request, None, why, needed)
+
+
+def _of_variants(request: PlanRequest, *, told: bool) -> Trial:
+    beside = tuple(part for part in request.search if part not in PARTS)
+    trials = []
+    for variant in variants(request):
+        trials.append(trial(variant.request.replaced(search=beside), told=told))
+        if trials[-1].fits:
+            return trials[-1]
+    return min(trials, key=lambda each: each.device_bytes or inf)
 
 
 def best_plan(request: PlanRequest, progress: Callable[[Progress], None] | None = None) -> PlanDocument:

@@ -7,11 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost_models.schedules import SLICED
-from cost_models.specs import catalog
 from cost_models.specs.model import ModelSpec
 from cost_models.specs.profile import HardwareProfile
 from planner.document import Parallelism, PlanDocument, Stage
 from planner.errors import RequestError
+from planner.given_profile import profile_of
 from planner.incumbent import Candidate
 from planner.layout_costs import LayoutCosts
 from planner.options import FULL, Rows, stage_rows, with_recompute
@@ -119,15 +119,15 @@ def fixed_stages(model: CostModel, document: PlanDocument) -> list[FixedStage]:
 
 
 def request_of(document: PlanDocument, profile: HardwareProfile | None = None) -> PlanRequest:
-    """The request that a document answers, timed by `profile`, else by the catalog's for its GPU.
+    """The request that a document answers, timed by `profile`, else by its own.
 
-    Raises SpecError when the catalog has no profile of the GPU.
+    Raises RequestError when its own is a measured one, SpecError when the catalog has no profile of the GPU.
     """
     return PlanRequest(
         model=document.model,
         cluster=document.cluster,
         workload=document.workload,
-        profile=profile or catalog.load_profile(document.cluster.gpu.name),
+        profile=profile or profile_of(document),
         recipe=document.recipe,
         schedules=_schedules_of(document.parallelism),
         capacity_bytes=document.predicted.peak_memory_bytes.capacity,

@@ -67,7 +67,8 @@ def explain_infeasible(search: Search) -> InfeasibleError:
         f"{format_bytes(needed - capacity)} too much",
         f"that layout: {degrees}, ZeRO-{row['zero_stage']}, layers split evenly, "
         f"{'every layer' if row['recompute'] == FULL else 'nothing'} recomputed; of the stage: {filled}",
-        f"with {format_bytes(host_share_bytes(request))} of host memory a GPU, offload does not make it fit either",
+        f"with {format_bytes(host_share_bytes(request))} of host memory a GPU, its equal share of a node, "
+        "offload does not make it fit either",
         f"not searched: {'; '.join(not_searched(request))}",
         ASK,
         shortage=Shortage(row["position"], needed, capacity, {cause: causes[cause] for cause in MEMORY_CAUSES}),

@@ -1,4 +1,7 @@
-"""Clusters of several kinds of GPUs: the fastest plan on one kind of them, with what the others would take."""
+"""Clusters of several kinds of GPUs: the fastest plan on one kind of them, with what the others would take.
+
+Beside it, where they are asked for, a pipeline that has stages on every kind.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -6,6 +9,7 @@ from time import monotonic
 from typing import Any
 
 from cost_models.specs import catalog
+from planner import mixed_stages
 from planner.document import PlanDocument
 from planner.errors import InfeasibleError, Interrupted, LimitReached, RequestError
 from planner.report.quantities import duration
@@ -72,6 +76,8 @@ def plan_groups(
             raise stop
         raise InfeasibleError(*(f"{_name(each.request)}: {each.reason}" for each in outcomes))
     document = _told(min(found, key=_step_s), outcomes)
+    if stop is None and "meshes" in requests[0].search:
+        document = mixed_stages.beside(document, requests, requests[0].after(monotonic() - started).time_limit_s)
     if isinstance(stop, LimitReached):
         raise LimitReached(document, str(stop))
     if stop is not None:
@@ -104,9 +110,11 @@ def _told(best: _Outcome, outcomes: Sequence[_Outcome]) -> PlanDocument:
     assert best.document is not None
     others = [each for each in outcomes if each is not best]
     idle = sum(each.request.cluster.gpus for each in others)
+    searched = "meshes" in best.request.search
+    left_out = "" if searched else " Not searched: stages on several kinds of GPUs (--target runtime --search meshes)."
     sentences = [
         f"Of the kinds of GPUs of the cluster the plan uses {_name(best.request)}, the fastest by themselves; the "
-        f"other {idle:,} GPUs are left idle. Not searched: stages on several kinds of GPUs."
+        f"other {idle:,} GPUs are left idle.{left_out}"
     ]
     for each in others:
         if each.document is None:

@@ -84,12 +84,18 @@ def constants(request: PlanRequest) -> dict[str, float]:
 
 
 def _counted(body: Callable[..., Any], share: Callable[..., Any]) -> Callable[..., Any]:
-    """The body, counted by the share that is measured."""
-    return lambda *sizes: body(*sizes) * share(*sizes)
+    """The body's seconds, with those of them that are measured as the imaginary part."""
+    return lambda *sizes: body(*sizes) * (1.0 + 1j * share(*sizes))
 
 
-def _no_seconds(*_: Any) -> float:
-    return 0.0
+def _complex(lowered: Lowered, columns: Mapping[str, Any]) -> dict[str, Any]:
+    """The outputs of expressions that are bound to counted bodies; `evaluate` would drop the imaginary parts."""
+    return lowered({name: np.asarray(columns[name], dtype=np.float64) for name in lowered.inputs})
+
+
+def _uncounted(body: Callable[..., Any]) -> Callable[..., Any]:
+    """The body's seconds, none of them measured, whatever those are that it is given."""
+    return lambda *sizes: body(*map(np.real, sizes)) + 0j
 
 
 class CostModel:
@@ -145,20 +151,45 @@ class CostModel:
         return np.array([whole / profile.sustained_on(count) for count in counts.tolist()])[which.reshape(-1)]
 
     @cached_property
-    def measured_functions(self) -> Mapping[str, Any]:
-        """The same bodies, of which only the seconds count that rest on measurements; what overlaps counts as none."""
+    def coverage(self) -> Mapping[str, Any]:
+        """For kernels and links, which take the same sizes: 1.0 where their seconds rest on measurements, else 0.0."""
         request = self.request
         covered = kernels.coverage(request.cluster.gpu, request.profile, request.workload.precision)
-        covered |= communication.coverage(request.cluster, request.profile, request.recipe.expert_dispatcher)
+        return covered | communication.coverage(request.cluster, request.profile, request.recipe.expert_dispatcher)
+
+    @cached_property
+    def measured_functions(self) -> Mapping[str, Any]:
+        """The same bodies, whose seconds have those that rest on measurements as their imaginary part.
+
+        Sums keep it, and a maximum takes that of the larger. What overlapping leaves is measured where the profile's
+        run measured how streams interfere.
+        """
+        request = self.request
+        covered = self.coverage
         counted = {name: _counted(self.functions[name], share) for name, share in covered.items()}
-        return {**dict.fromkeys(self.functions, _no_seconds), **counted}
+        others = {name: body for name, body in self.functions.items() if name not in covered}
+        interferes = request.profile.gpu == request.cluster.gpu.name and request.profile.is_measured("interference")
+        kept = {"exposed_s"} if interferes else set()  # its body is linear piece by piece: it takes them as they are
+        return counted | {name: body if name in kept else _uncounted(body) for name, body in others.items()}
 
     def measured_micro_batch(self, layouts: Mapping[str, NDArray[Any]], recompute: int = 0) -> dict[str, Array]:
-        """The seconds of `micro_batch` that rest on measured kernels and links."""
+        """The seconds of `micro_batch` that rest on measured kernels and links, for each layout."""
         written = lowered_micro_batch(self.request.model, self.request.recipe, sliced=self.sliced)
         lowered = rebound(written, self.measured_functions)
-        columns = self._completed(layouts)
-        return evaluate_distinct(lowered, columns, len(columns["tp"]), self._with_flags(recompute))
+        counted = _complex(lowered, {**self._with_flags(recompute), **self._completed(layouts)})
+        return {name: np.broadcast_to(np.imag(values), len(layouts["tp"])) for name, values in counted.items()}
+
+    def measured_global_s(self, costs: "LayoutCosts", rows: Mapping[str, NDArray[Any]]) -> Array:
+        """Seconds of the global part of a step that rest on measured kernels and links; rows as in `stages`."""
+        request = self.request
+        exchange = rebound(lowered_exchange(request.model, request.recipe), self.measured_functions)
+        layouts = {name: column[rows["layout"]] for name, column in costs.layouts.items()}
+        counted = _complex(exchange, {**self.constants, **self._exchange_columns(layouts)})
+        lowered = self._lowered("global").rebound(self.measured_functions)
+        columns = {**costs.gather(lowered.early.inputs, rows), **counted}
+        early = lowered.early({name: columns[name] for name in lowered.early.inputs})
+        late = {name: np.asarray(rows.get(name, 0.0), dtype=np.float64) for name in lowered.late.inputs}
+        return np.asarray(np.imag(lowered.late(late | early)["global_s"]))
 
     @cached_property
     def _micro_batch(self) -> Lowered:
@@ -235,11 +266,16 @@ class CostModel:
 
     def exchange_table(self, layouts: Mapping[str, NDArray[Any]]) -> tuple[dict[str, Array], NDArray[np.int64]]:
         """Costs of gathering parameters and reducing gradients, and parameters on one rank; and each layout's row."""
+        columns = self._exchange_columns(layouts)
+        return evaluate_once(self._exchange, columns, len(columns["tp"]), self.constants)
+
+    def _exchange_columns(self, layouts: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        """The columns that exchanges of states read."""
         columns = self._completed(layouts)
         columns["dp_shard"] = columns["dp_shard"] * columns["cp"]
         # Where both ends are shared out, every rank holds the same rows of them.
         columns["ends_apart"] = (head_position(columns) > 0) & (columns["spread"] == 0)
-        return evaluate_once(self._exchange, columns, len(columns["tp"]), self.constants)
+        return columns
 
     def pipeline_exchange_table(
         self, layouts: Mapping[str, NDArray[Any]]

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from cost_models.specs.recipe import FrameworkRecipe
 from cost_models.specs.workload import WorkloadSpec
-from planner.rules.recipe import OPTIMIZERS, PRECISIONS
+from planner.rules import OPTIMIZERS, PRECISIONS
 
 __all__ = ["LOSSES", "PARTS", "loss_of", "with_loss", "with_optimizer"]
 

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import get_args
 
 from planner.changes import Change, Kind, hardware_changes, software_changes, workload_changes
-from planner.configuration import Configuration, of_document
 from planner.document import PlanDocument
 from planner.feasibility import Trial, best_plan, trial
 from planner.knobs import Alteration, alterations
+from planner.proposal import Proposal, of_document
 from planner.request import PlanRequest, Progress
 
-__all__ = ["MOST", "Remedy", "of_configuration", "of_infeasible", "of_plan", "relief"]
+__all__ = ["MOST", "Remedy", "of_infeasible", "of_plan", "of_proposal", "relief"]
 
 MOST = 5
 # A change that is to leave memory free leaves this much of what the plan takes.
@@ -85,7 +85,7 @@ def of_plan(
 def relief(document: PlanDocument, request: PlanRequest) -> tuple[Remedy, ...]:
     """Changes of a plan that cost no hardware and leave more memory free: what they take, without another search."""
     limit = document.predicted.peak_memory_bytes.device * (1.0 - FREED)
-    found = of_configuration(of_document(document, request), most=len(get_args(Kind)))
+    found = of_proposal(of_document(document, request), most=len(get_args(Kind)))
     return tuple(each for each in found if not each.needs_hardware and each.device_bytes < limit)[:MOST]
 
 
@@ -133,22 +133,22 @@ def _remedy(change: Change, setting: str, step_time_s: float, device_bytes: floa
     )
 
 
-def of_configuration(configuration: Configuration, most: int = MOST) -> tuple[Remedy, ...]:
+def of_proposal(proposal: Proposal, most: int = MOST) -> tuple[Remedy, ...]:
     """Changes of a legal configuration after which it is legal and fits: of each kind the cheapest.
 
     Where the configuration obeys its target's rules, those that no longer would are left out.
     """
-    fitting = [each for each in alterations(configuration) if not each.configuration.illegal]
-    fitting = [each for each in fitting if each.configuration.figures.fits]
+    fitting = [each for each in alterations(proposal) if not each.proposal.illegal]
+    fitting = [each for each in fitting if each.proposal.figures.fits]
     cheapest: dict[Kind, Alteration] = {}
     for each in sorted(fitting, key=lambda each: _altered(each, "").cost):
-        changed = each.configuration
-        if each.change.kind not in cheapest and (configuration.inexpressible or not changed.inexpressible):
+        changed = each.proposal
+        if each.change.kind not in cheapest and (proposal.inexpressible or not changed.inexpressible):
             cheapest[each.change.kind] = each
     chosen = list(cheapest.values())[:most]
-    return tuple(_altered(each, each.configuration.text if each.configuration.alike else "") for each in chosen)
+    return tuple(_altered(each, each.proposal.text if each.proposal.alike else "") for each in chosen)
 
 
 def _altered(alteration: Alteration, setting: str) -> Remedy:
-    figures = alteration.configuration.figures
+    figures = alteration.proposal.figures
     return _remedy(alteration.change, setting, figures.step_time_s, figures.device_bytes)

@@ -6,20 +6,22 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal, Self
 
 import numpy as np
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
 from cost_models.specs import catalog
 from cost_models.specs.base import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Spec, frozen
 from cost_models.specs.cluster import ClusterSpec
 from cost_models.specs.errors import did_you_mean
 from cost_models.specs.gpu import GpuSpec
+from cost_models.specs.measured_profile import MeasuredProfile
 from cost_models.specs.model import ModelSpec
 from cost_models.specs.profile import HardwareProfile
 from cost_models.specs.recipe import FrameworkRecipe
 from cost_models.specs.units import format_tokens, parse_bytes, parse_count, parse_positive_int
 from cost_models.specs.workload import WorkloadSpec, default_workload
-from planner import rules
+from planner import given_profile, rules
 from planner.errors import RequestError
+from planner.flag_values import SEARCHABLE, TARGETS
 from planner.overrides import Overrides
 from planner.recipe_parts import with_optimizer
 from planner.rules import FLEXIBLE, OPTIMIZERS, PRECISIONS, SCHEDULES
@@ -30,23 +32,6 @@ DEFAULT_TOP_K = 5
 MAX_SEQUENCES = 10**9
 SEARCHED = ("1f1b", "interleaved", "gpipe")
 """The schedules of a search that names neither schedules nor a target."""
-TARGETS = (
-    "any",
-    "megatron",
-    "bridge",
-    "torchtitan",
-    "deepspeed",
-    "accelerate",
-    "trainer",
-    "automodel",
-    "nanotron",
-    "axolotl",
-    "maxtext",
-    "runtime",
-)
-"""What a plan can be for: any open launcher, one of them, or this project's own runtime."""
-SEARCHABLE = ("precision", "optimizer", "loss", "offload", "groups", "meshes")
-"""What is searched on request only: variants of the recipe, and knobs that cost time and rarely win."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +46,11 @@ class Progress:
 
 # Wall time of a search that is to return its first plan, or that has none left, seconds.
 NO_TIME_S = 1e-9
+
+
+def precisions_of(gpu: GpuSpec, profile: HardwareProfile) -> tuple[str, ...]:
+    """The data types of matrix products that a GPU has and whose rate its profile knows."""
+    return tuple(name for name in PRECISIONS if name in gpu.peak_flops and name in profile.gemm)
 
 
 class PlanRequest(Spec):
@@ -98,6 +88,14 @@ class PlanRequest(Spec):
     top_k: Annotated[PositiveInt, Field(le=1000)] = Field(DEFAULT_TOP_K, description="plans to tell: best and nearest")
     assumptions: tuple[str, ...] = Field((), description="readings and defaults, one sentence each")
 
+    @model_validator(mode="after")
+    def _gpu_has_precision(self) -> Self:
+        asked, known = self.workload.precision, precisions_of(self.cluster.gpu, self.profile)
+        if asked not in known:
+            message = f"workload.precision must be {' or '.join(known)} on {self.cluster.gpu.name}, got {asked}"
+            raise ValueError(message)
+        return self
+
     def after(self, spent_s: float) -> Self:
         """The request with what is left of its time limit after so many seconds."""
         if self.time_limit_s is None:
@@ -115,6 +113,7 @@ class HardwareFlags:
     cluster: str | ClusterSpec | None
     nodes: int | str | None
     gpus_per_node: int | str | None
+    profile: MeasuredProfile | None = None
 
 
 @dataclass(frozen=True)
@@ -135,6 +134,7 @@ def build_request(
     cluster: str | ClusterSpec | None = None,
     nodes: int | str | None = None,
     gpus_per_node: int | str | None = None,
+    profile: str | None = None,
     seq_len: str | int | None = None,
     global_batch: int | str | None = None,
     global_batch_tokens: str | int | None = None,
@@ -151,13 +151,14 @@ def build_request(
 ) -> PlanRequest:
     """The request that names (or specs) and sizes stand for, with the defaults filled in and told in `assumptions`.
 
-    `overrides` are `spec.field=value` texts for any field of model, cluster, workload, recipe and profile.
+    `profile` is the file of a measured one, in place of the catalog's. `overrides` are `spec.field=value` texts for any
+    field of model, cluster, workload, recipe and profile.
     Raises RequestError or SpecError, which name the flag or field, the value and what is allowed.
     """
-    changes = Overrides.parse(overrides)
+    changes, measured = Overrides.parse(overrides), given_profile.given(profile)
     loaded, model_notes = (model, ()) if isinstance(model, ModelSpec) else catalog.load_model_with_notes(model)
     model_spec = changes.applied(loaded)
-    hardware = _hardware(changes, HardwareFlags(gpus, mem, gpu, cluster, nodes, gpus_per_node))
+    hardware = _hardware(changes, HardwareFlags(gpus, mem, gpu, cluster, nodes, gpus_per_node, measured))
     num_gpus = hardware.cluster.gpus
     workload, workload_notes = _workload(model_spec, num_gpus, seq_len, global_batch, global_batch_tokens)
     check_target(target)
@@ -167,12 +168,14 @@ def build_request(
         raise RequestError(message)
     default_recipe = catalog.keys("frameworks").get(target, DEFAULT_RECIPE)
     workload, recipe_spec = _recipe(workload, recipe or default_recipe, precision, optimizer)
+    profile_spec = measured.profile if measured else catalog.load_profile(hardware.cluster.gpu.name)
+    recipe_spec, measured_notes = given_profile.recipe_on(recipe_spec, profile_spec)
     recipe_note = () if recipe else (f"Without --recipe the {default_recipe} recipe holds.",)
     return PlanRequest(
         model=model_spec,
         cluster=hardware.cluster,
         workload=changes.applied(workload),
-        profile=changes.applied(catalog.load_profile(hardware.cluster.gpu.name)),
+        profile=changes.applied(profile_spec),
         recipe=changes.applied(recipe_spec),
         capacity_bytes=hardware.capacity_bytes,
         target=target,
@@ -184,9 +187,10 @@ def build_request(
         assumptions=(
             *model_notes,
             *hardware.assumptions,
-            *_profile_notes(hardware.cluster.gpu.name),
+            *(given_profile.sentences(measured) if measured else _profile_notes(hardware.cluster.gpu.name)),
             *workload_notes,
             *recipe_note,
+            *measured_notes,
             *_target_note(target),
             *changes.sentences(),
         ),
@@ -259,9 +263,15 @@ def _hardware(changes: Overrides, flags: HardwareFlags) -> Hardware:
     """The cluster that the flags name, of as many GPUs as they ask for."""
     notes: list[str] = []
     preset = _preset(flags, notes)
-    if flags.gpus_per_node is not None:
-        preset = _with_nodes_of(preset, parse_positive_int(flags.gpus_per_node, "--gpus-per-node"))
-    spec = changes.applied(preset.with_gpus(_gpu_count(flags, preset.gpus_per_node)))
+    given = flags.gpus_per_node
+    per_node = preset.gpus_per_node if given is None else parse_positive_int(given, "--gpus-per-node")
+    count = _gpu_count(flags, per_node)
+    if flags.profile is not None and flags.cluster is None:
+        preset, note = given_profile.reaching(flags.profile, count)
+        notes += note
+    if given is not None:
+        preset = _with_nodes_of(preset, per_node)
+    spec = changes.applied(preset.with_gpus(count))
     if flags.cluster is None:
         nodes = f"{spec.nodes:,} {spec.name} node{'s' * (spec.nodes != 1)} of {spec.gpus_per_node}"
         notes.append(f"Without --cluster, {spec.gpus:,} GPUs are {nodes}.")
@@ -270,10 +280,13 @@ def _hardware(changes: Overrides, flags: HardwareFlags) -> Hardware:
 
 
 def _preset(flags: HardwareFlags, notes: list[str]) -> ClusterSpec:
-    """The named cluster, or the usual one of the named GPU, or of the GPU that the memory size stands for."""
+    """The devices of a measured profile, the named cluster, or the usual one of a GPU: the named one, or the one that
+    the memory size stands for."""
+    if flags.profile is not None:
+        return given_profile.preset(flags.profile, flags.gpu, flags.cluster)
     if flags.cluster is not None:
         given = flags.cluster if isinstance(flags.cluster, ClusterSpec) else None
-        preset = given or catalog.load_cluster(str(flags.cluster), 1)
+        preset = given or _named_cluster(str(flags.cluster))
         if flags.gpu is not None and catalog.load_gpu(flags.gpu).name != preset.gpu.name:
             of = f"--cluster {given.name if given else flags.cluster}, whose GPU is {preset.gpu.name}"
             message = f"--gpu {flags.gpu} contradicts {of}; give one of them"
@@ -285,6 +298,19 @@ def _preset(flags: HardwareFlags, notes: list[str]) -> ClusterSpec:
         message = "the hardware is missing: give --gpu, --cluster or --mem (80GB stands for an H100)"
         raise RequestError(message)
     return catalog.default_cluster(_gpu_of(flags.mem, notes).name, 1)
+
+
+def _named_cluster(name: str) -> ClusterSpec:
+    """One GPU of a preset or a file. Raises RequestError for a file of several kinds of nodes."""
+    mixed = catalog.load_mixed_cluster(name)
+    if mixed is None:
+        return catalog.load_cluster(name, 1)
+    kinds = ", ".join(dict.fromkeys(group.cluster or group.gpu or "" for group in mixed.groups))
+    message = (
+        f"--cluster {name} has groups of several kinds of nodes, of which only a plan can be asked: name one kind here "
+        f"({kinds}) and --gpus"
+    )
+    raise RequestError(message)
 
 
 def _gpu_of(mem: str, notes: list[str]) -> GpuSpec:

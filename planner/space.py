@@ -172,6 +172,11 @@ def sequence_parallel(request: PlanRequest) -> bool:
 
 def meshes(request: PlanRequest) -> Columns:
     """Columns tp, cp, pp, dp: every legal mesh on at most the cluster's GPUs; idle GPUs are allowed."""
+    return counted_meshes(request)[0]
+
+
+def counted_meshes(request: PlanRequest) -> tuple[Columns, int]:
+    """As `meshes`, and how many more there would be if the target could express them."""
     cluster, workload = request.cluster, request.workload
     sharded = int(sequence_parallel(request))
     known = {**known_values(request), "sequence_parallel": sharded}
@@ -184,8 +189,9 @@ def meshes(request: PlanRequest) -> Columns:
     pairs = pairs[:, rules.legal({**known, "tp": pairs[0], "cp": pairs[1]}, "cp-splits-sequence")]
     index, pp, dp = (axis.reshape(-1) for axis in np.meshgrid(np.arange(pairs.shape[1]), pp, dp, indexing="ij"))
     columns = {"tp": pairs[0][index], "cp": pairs[1][index], "pp": pp, "dp": dp}
-    columns = _held(request, take(columns, np.prod(list(columns.values()), axis=0) <= cluster.gpus))
-    return _expressible(request, columns, {"sequence_parallel": (columns["tp"] > 1) * sharded}, "mesh")
+    legal = _held(request, take(columns, np.prod(list(columns.values()), axis=0) <= cluster.gpus))
+    columns = _expressible(request, legal, {"sequence_parallel": (legal["tp"] > 1) * sharded}, "mesh")
+    return columns, len(legal["pp"]) - len(columns["pp"])
 
 
 def context_forms(request: PlanRequest, tp: int, cp: int) -> list[tuple[int, int]]:
@@ -226,6 +232,11 @@ def one_factor_away(mesh: Mapping[str, int], meshes: Columns) -> NDArray[np.bool
 
 def layouts(request: PlanRequest, mesh: Columns) -> Columns:
     """Every legal layout on the given meshes, with the columns of LAYOUT_FIELDS and the strides of its groups."""
+    return counted_layouts(request, mesh)[0]
+
+
+def counted_layouts(request: PlanRequest, mesh: Columns) -> tuple[Columns, int]:
+    """As `layouts`, and how many more there would be if the target could express them."""
     batches, sharded = cache(partial(batch_ways, request)), sequence_parallel(request)
     parts = [np.empty((len(LAYOUT_FIELDS), 0), dtype=np.int64)]
     for tp, cp, pp, dp in zip(*(mesh[name].tolist() for name in MESH), strict=True):
@@ -235,8 +246,9 @@ def layouts(request: PlanRequest, mesh: Columns) -> Columns:
         table[_OF_GROUPS] = groups.T[:, :, None]
         table[_OF_BATCHES] = ways.T[:, None, :]
         parts.append(table.reshape(len(LAYOUT_FIELDS), -1))
-    columns = _held(request, dict(zip(LAYOUT_FIELDS, np.concatenate(parts, axis=1), strict=True)))
-    return with_strides(_expressible(request, columns, {"cp_type": context_type(columns)}, "mesh", "layout"))
+    legal = _held(request, dict(zip(LAYOUT_FIELDS, np.concatenate(parts, axis=1), strict=True)))
+    columns = _expressible(request, legal, {"cp_type": context_type(legal)}, "mesh", "layout")
+    return with_strides(columns), len(legal["pp"]) - len(columns["pp"])
 
 
 def _rank_groups(request: PlanRequest, tp: int, cp: int, pp: int, dp: int, sharded: bool) -> NDArray[np.int64]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from planner import rules
 from planner.recipe_parts import PARTS, loss_of, with_loss, with_optimizer
-from planner.request import PlanRequest
+from planner.request import PlanRequest, precisions_of
 from planner.space import known_values
 
 __all__ = ["Variant", "searched_parts", "variants"]
@@ -40,7 +40,7 @@ def variants(request: PlanRequest) -> tuple[Variant, ...]:
     found = []
     for values in itertools.product(*choices):
         parts = dict(zip(PARTS, values, strict=True))
-        if _has_precision(request, parts["precision"]):
+        if parts["precision"] in precisions_of(request.cluster.gpu, request.profile):
             variant = Variant(parts, _varied(request, parts))
             if parts == own or _can_run(variant.request):
                 found.append(variant)
@@ -50,10 +50,6 @@ def variants(request: PlanRequest) -> tuple[Variant, ...]:
 def _varied(request: PlanRequest, parts: Mapping[str, str]) -> PlanRequest:
     workload, recipe = with_optimizer(request.workload, with_loss(request.recipe, parts["loss"]), parts["optimizer"])
     return request.replaced(workload=workload.replaced(precision=parts["precision"]), recipe=recipe)
-
-
-def _has_precision(request: PlanRequest, precision: str) -> bool:
-    return precision in request.cluster.gpu.peak_flops and precision in request.profile.gemm
 
 
 def _can_run(request: PlanRequest) -> bool:

@@ -53,12 +53,12 @@ def agreement(job: Job, reference: Reference, precision: Precision) -> Agreement
     data = DrawnTokens(job.model.vocab, job.workload.seq_len, SEED)
     by_loss, by_gradient = 0.0, {"none": 0.0}
     for step, expected in enumerate(reference.losses):
-        loss = backward(rank, batch_of(data, job, rank.groups.data_rank, step))
+        loss = backward(rank, batch_of(data, job, rank.groups.data_rank, step)).mean
         by_loss = worse(by_loss, abs(loss - expected) / expected)
         optimizer.complete_gradients()
         if not step:
             by_gradient |= deviation(rank, reference.gradients)
-        optimizer.step()
+        optimizer.step(step)
     worst = next((name for name, one in by_gradient.items() if math.isnan(one)), None) or max(
         by_gradient, key=by_gradient.__getitem__
     )

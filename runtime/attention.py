@@ -6,13 +6,15 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from cost_models.specs.model import ModelSpec
-from runtime.collectives import leave
+from runtime.collectives import gather_sequence, leave
 from runtime.constants import Constants
+from runtime.context import ContextParallel
 from runtime.groups import TensorParallel
 from runtime.linear import Linear, Norm, column_pieces, equal_part, row_parallel
 from runtime.parameters import Part
+from runtime.recomputation import Forgetting
 
-__all__ = ["Attention"]
+__all__ = ["Attention", "fused_attention", "rotated"]
 
 
 class Attention(nn.Module):
@@ -24,12 +26,13 @@ class Attention(nn.Module):
         model: ModelSpec,
         constants: Constants,
         tensor: TensorParallel,
+        context: ContextParallel,
         *,
         window: int,
         recompute: frozenset[str],
     ) -> None:
         super().__init__()
-        self.tensor = tensor
+        self.tensor, self.context = tensor, context
         self.window, self.window_kind = window, model.window_kind
         self.head_dim = model.head_dim
         self.theta = constants.rope_theta if model.positions == "rope" else None
@@ -48,17 +51,23 @@ class Attention(nn.Module):
         self.query_norm, self.key_norm = _query_key_norms(name, model, constants, tensor)
         self.by_head = model.qk_norm == "head"
 
-    def forward(self, hidden: Tensor) -> Tensor:
-        """[b, s or s / tp, h] from [b, s, h], which every rank of the group has whole."""
+    def forward(self, hidden: Tensor, forgetting: Forgetting) -> Tensor:
+        """[b, s or s / tp, h] from [b, s, h], which every rank of the group has whole.
+
+        s tokens are those of this rank's chunks where the context is shared.
+        """
         query, key, value = self.qkv(hidden).split(self.widths, dim=-1)
         query, key = self._normed(query, self.query_norm), self._normed(key, self.key_norm)
-        heads = [part.unflatten(-1, (-1, self.head_dim)).transpose(1, 2) for part in (query, key, value)]
+        query, key, value = (part.unflatten(-1, (-1, self.head_dim)).transpose(1, 2) for part in (query, key, value))
         if self.theta is not None:
-            heads[:2] = _rotated(heads[0], heads[1], self.theta)
+            query, key = rotated(query, key, self.context.positions(hidden.shape[1], hidden.device), self.theta)
+            value = value.clone()  # as a part of the projection it would keep all of it for the backward
         if self.recomputes_core:
-            attended = checkpoint(self._core, *heads, use_reentrant=False, preserve_rng_state=False)
+            attended = checkpoint(
+                self._core, query, key, value, Forgetting(), use_reentrant=False, preserve_rng_state=False
+            )
         else:
-            attended = self._core(*heads)
+            attended = self._core(query, key, value, forgetting)
         partial = self.output(attended.transpose(1, 2).flatten(2))
         return self.output.add_bias(leave(partial, self.tensor))
 
@@ -69,13 +78,35 @@ class Attention(nn.Module):
             return norm(projection)
         return norm(projection.unflatten(-1, (-1, self.head_dim))).flatten(-2)
 
-    def _core(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    def _core(self, query: Tensor, key: Tensor, value: Tensor, forgetting: Forgetting) -> Tensor:
+        if self.context.size > 1:
+            return self._core_of_chunks(query, key, value, forgetting)
         length = query.shape[-2]
-        grouped = query.shape[1] != key.shape[1]
         if not 0 < self.window < length:
-            return F.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=grouped)
-        mask = _window_mask(length, self.window, self.window_kind, query.device)
-        return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, enable_gqa=grouped)
+            return fused_attention(query, key, value, None)
+        token = torch.arange(length, device=query.device)
+        return fused_attention(query, key, value, self._mask(token, token))
+
+    def _core_of_chunks(self, query: Tensor, key: Tensor, value: Tensor, forgetting: Forgetting) -> Tensor:
+        """The attention of this rank's queries to the keys of all; those are gathered again for the backward."""
+        heads, length = query.shape[1:3]
+
+        def gathered(part: Tensor) -> Tensor:
+            whole = gather_sequence(part.transpose(1, 2), self.context).transpose(1, 2)
+            # Fused kernels that take a mask know no groups of queries.
+            return whole.repeat_interleave(heads // part.shape[1], dim=1)
+
+        own = self.context.positions(length, query.device)
+        mask = self._mask(own, self.context.all_positions(length, query.device))
+        return fused_attention(query, forgetting.forget(gathered, key), forgetting.forget(gathered, value), mask)
+
+    def _mask(self, queries: Tensor, keys: Tensor) -> Tensor:
+        """[queries, keys] true where a token at one position attends to that at another."""
+        behind = queries[:, None] - keys[None, :]
+        if not self.window:
+            return behind >= 0
+        first = queries[:, None] % self.window if self.window_kind == "chunked" else self.window - 1
+        return (behind >= 0) & (behind <= first)
 
 
 def _key_value_heads(heads: int, tensor: TensorParallel) -> Part:
@@ -103,12 +134,12 @@ def _query_key_norms(
     )
 
 
-def _rotated(query: Tensor, key: Tensor, theta: float) -> list[Tensor]:
-    """Queries and keys [b, heads, s, d] turned by their positions, in halves of a head (Su et al. 2021)."""
-    length, width = query.shape[-2:]
+def rotated(query: Tensor, key: Tensor, positions: Tensor, theta: float) -> list[Tensor]:
+    """Queries and keys [b, heads, s, d] turned by their positions [s], in halves of a head (Su et al. 2021)."""
+    width = query.shape[-1]
     precise = torch.promote_types(query.dtype, torch.float32)
     exponents = torch.arange(0, width, 2, device=query.device, dtype=precise) / width
-    angles = torch.outer(torch.arange(length, device=query.device, dtype=precise), theta**-exponents)
+    angles = torch.outer(positions.to(precise), theta**-exponents)
     cosine, sine = (torch.cat([part, part], dim=-1).to(query.dtype) for part in (angles.cos(), angles.sin()))
 
     def turned(heads: Tensor) -> Tensor:
@@ -118,9 +149,10 @@ def _rotated(query: Tensor, key: Tensor, theta: float) -> list[Tensor]:
     return [turned(query), turned(key)]
 
 
-def _window_mask(length: int, window: int, kind: str, device: torch.device) -> Tensor:
-    """[s, s] true where a token attends to another."""
-    token = torch.arange(length, device=device)
-    behind = token[:, None] - token[None, :]
-    first = token[:, None] % window if kind == "chunked" else window - 1
-    return (behind >= 0) & (behind <= first)
+def fused_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+    """Fused attention: causal, or of what the mask [queries, keys] lets through."""
+    if query.is_meta:  # which knows unfused attention alone; the CPU's fused one keeps as little as a GPU's
+        fused = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+        return fused(query, key, value, is_causal=mask is None, attn_mask=mask)[0]
+    grouped = query.shape[1] != key.shape[1]
+    return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, is_causal=mask is None, enable_gqa=grouped)

@@ -1,4 +1,4 @@
-"""Collectives of tensor parallelism that autograd can walk through.
+"""Collectives of tensor and context parallelism that autograd can walk through.
 
 Residuals are [sequences, tokens, hidden]. With sequence parallelism each rank holds its part of the tokens outside
 attention and MLP (Korthikanti et al. 2022, section 4.2.2): entering gathers them, leaving reduces and scatters. Without
@@ -11,9 +11,20 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from runtime.context import ContextParallel
 from runtime.groups import TensorParallel
+from runtime.recomputation import Forgetting
 
-__all__ = ["enter", "gather_tokens", "leave", "own_tokens", "reduce_sum", "scatter_tokens"]
+__all__ = [
+    "enter",
+    "enter_briefly",
+    "gather_sequence",
+    "gather_tokens",
+    "leave",
+    "own_tokens",
+    "reduce_sum",
+    "scatter_tokens",
+]
 
 TOKENS = 1
 
@@ -26,12 +37,24 @@ def enter(hidden: Tensor, tensor: TensorParallel) -> Tensor:
     return _applied(operation, hidden, tensor.group)
 
 
+def enter_briefly(hidden: Tensor, tensor: TensorParallel, forgetting: Forgetting) -> Tensor:
+    """As `enter`; where tokens are gathered only this rank's part of them is kept for the backward."""
+    if not tensor.sequence_parallel:
+        return enter(hidden, tensor)
+    return forgetting.forget(lambda part: enter(part, tensor), hidden)
+
+
 def leave(partial: Tensor, tensor: TensorParallel) -> Tensor:
     """[b, s or s / tp, h] the sum over the group of what a row-parallel product leaves on each rank."""
     if tensor.group is None:
         return partial
     operation = _Scatter if tensor.sequence_parallel else _Reduce
     return _applied(operation, partial, tensor.group)
+
+
+def gather_sequence(part: Tensor, context: ContextParallel) -> Tensor:
+    """[b, s, ...] the tokens of all context-parallel ranks, rank after rank; their gradients go back to their ranks."""
+    return part if context.group is None else _applied(_Gather, part, context.group)
 
 
 def own_tokens(whole: Tensor, tensor: TensorParallel) -> Tensor:

@@ -5,7 +5,7 @@ RuntimeFault                the run cannot start or go on
 ├── LaunchError             ranks or devices do not match the plan
 ├── DataError               the training data cannot be read, or are too short
 ├── WeightsError            the weights' folder does not hold the plan's model
-├── TrainingError           a step went wrong: its loss is not finite
+├── TrainingError           a step went wrong: its loss or gradient norm is not finite
 └── RankFailedError         a rank ended before the run did
 """
 
@@ -31,7 +31,7 @@ class WeightsError(RuntimeFault):
 
 
 class TrainingError(RuntimeFault):
-    """A step went wrong: its loss is not finite."""
+    """A step went wrong: its loss or gradient norm is not finite."""
 
 
 class RankFailedError(RuntimeFault):

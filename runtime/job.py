@@ -1,6 +1,6 @@
 """What of a plan is executed: model, step, recipe, layout, and the stages without their predictions."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cost_models.schedules import placement
 from cost_models.schedules.table import ActionTable
@@ -9,7 +9,20 @@ from cost_models.specs.recipe import FrameworkRecipe
 from cost_models.specs.workload import WorkloadSpec
 from planner.document import Chunk, Offload, Parallelism, PlanDocument, Recompute
 
-__all__ = ["Job", "StageJob", "VirtualStage", "action_table", "job_of", "virtual_stages"]
+__all__ = [
+    "CHUNKS_PER_RANK",
+    "Job",
+    "StageJob",
+    "VirtualStage",
+    "action_table",
+    "in_one_piece",
+    "job_of",
+    "virtual_stages",
+]
+
+
+# A rank of a context-parallel group has one chunk of a sequence from either end of it.
+CHUNKS_PER_RANK = 2
 
 
 @dataclass(frozen=True)
@@ -58,6 +71,13 @@ def job_of(document: PlanDocument) -> Job:
         for stage in document.stages
     )
     return Job(document.model, document.workload, document.recipe, document.parallelism, stages)
+
+
+def in_one_piece(job: Job) -> Job:
+    """The job of one process: the same model, step and recipe without anything parallel, recomputed or offloaded."""
+    degrees = dict.fromkeys(("tp", "pp", "vpp", "cp", "dp", "dp_shard", "dp_replicate", "gpus_used"), 1)
+    layout = job.layout.replaced(**degrees, sequence_parallel=False, schedule="1f1b", group_size=0)
+    return replace(job, layout=layout, stages=(StageJob((Chunk(first_layer=0, layers=job.model.layers),)),))
 
 
 def virtual_stages(job: Job) -> tuple[VirtualStage, ...]:

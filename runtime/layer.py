@@ -7,8 +7,9 @@ from torch.utils.checkpoint import checkpoint
 
 from cost_models.specs.model import ModelSpec
 from runtime.attention import Attention
-from runtime.collectives import enter
+from runtime.collectives import enter_briefly
 from runtime.constants import Constants
+from runtime.context import ContextParallel
 from runtime.groups import TensorParallel
 from runtime.linear import Norm
 from runtime.mlp import Mlp
@@ -17,6 +18,7 @@ from runtime.recomputation import Forgetting
 __all__ = ["Layer"]
 
 Part = Callable[[Tensor, Forgetting], Tensor]
+ALONE = ContextParallel()
 
 
 class Layer(nn.Module):
@@ -29,6 +31,7 @@ class Layer(nn.Module):
         constants: Constants,
         tensor: TensorParallel,
         recompute: frozenset[str] = frozenset(),
+        context: ContextParallel = ALONE,
     ) -> None:
         super().__init__()
         self.tensor = tensor
@@ -46,7 +49,9 @@ class Layer(nn.Module):
         self.mlp_norm = norm("mlp") if before and not model.shared_norm else None
         self.attention_output_norm = norm("attention_output") if after else None
         self.mlp_output_norm = norm("mlp_output") if after else None
-        self.attention = Attention(f"{name}.attention", model, constants, tensor, window=window, recompute=recompute)
+        self.attention = Attention(
+            f"{name}.attention", model, constants, tensor, context, window=window, recompute=recompute
+        )
         self.mlp = Mlp(f"{name}.mlp", model, tensor, recompute=recompute)
 
     def forward(self, hidden: Tensor) -> Tensor:
@@ -56,8 +61,8 @@ class Layer(nn.Module):
 
     def _layer(self, hidden: Tensor, forgetting: Forgetting) -> Tensor:
         normed = self._normed(hidden, self.attention_norm, forgetting)
-        whole = self._entered(normed, forgetting)
-        attended = self.attention(whole)
+        whole = enter_briefly(normed, self.tensor, forgetting)
+        attended = self.attention(whole, forgetting)
         if self.attention_output_norm is not None:
             attended = self.attention_output_norm(attended)
         if not self.parallel_block:
@@ -72,7 +77,7 @@ class Layer(nn.Module):
         return output if self.mlp_output_norm is None else self.mlp_output_norm(output)
 
     def _behind_norm(self, hidden: Tensor, forgetting: Forgetting) -> Tensor:
-        whole = self._entered(self._normed(hidden, self.mlp_norm, forgetting), forgetting)
+        whole = enter_briefly(self._normed(hidden, self.mlp_norm, forgetting), self.tensor, forgetting)
         return self.mlp(whole, forgetting)
 
     def _again_if(self, module: str, part: Part, hidden: Tensor, forgetting: Forgetting) -> Tensor:
@@ -86,9 +91,3 @@ class Layer(nn.Module):
         if norm is None:
             return hidden
         return forgetting.forget(norm, hidden) if "norm" in self.recompute else norm(hidden)
-
-    def _entered(self, hidden: Tensor, forgetting: Forgetting) -> Tensor:
-        """Every token of the sequence; where they are gathered only this rank's part is kept for the backward."""
-        if not self.tensor.sequence_parallel:
-            return enter(hidden, self.tensor)
-        return forgetting.forget(lambda part: enter(part, self.tensor), hidden)

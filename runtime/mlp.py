@@ -12,7 +12,7 @@ from runtime.groups import TensorParallel
 from runtime.linear import Linear, column_pieces, equal_part, row_parallel
 from runtime.recomputation import Forgetting
 
-__all__ = ["Mlp"]
+__all__ = ["Mlp", "activated"]
 
 
 class Mlp(nn.Module):
@@ -38,10 +38,15 @@ class Mlp(nn.Module):
         return self.down.add_bias(leave(self.down(inner), self.tensor))
 
     def _activated(self, before: Tensor) -> Tensor:
-        if not self.gated:
-            return F.gelu(before, approximate="tanh")
-        activated: Tensor = _GatedActivation.apply(before)
-        return activated
+        return activated(before, gated=self.gated)
+
+
+def activated(before: Tensor, *, gated: bool) -> Tensor:
+    """gelu of [..., width], or silu(gate) * up of [..., gate and up]."""
+    if not gated:
+        return F.gelu(before, approximate="tanh")
+    result: Tensor = _GatedActivation.apply(before)
+    return result
 
 
 class _GatedActivation(torch.autograd.Function):

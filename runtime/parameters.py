@@ -4,7 +4,7 @@ A parameter is a stack of pieces along its rows: the fused projection of queries
 it asks a source for rows and columns of full tensors, so values do not depend on how they are sharded.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
@@ -12,7 +12,19 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-__all__ = ["Held", "Part", "Piece", "Shared", "Sharded", "Source", "fill", "held", "local_part", "replicated_rows"]
+__all__ = [
+    "Held",
+    "Part",
+    "Piece",
+    "Shared",
+    "Sharded",
+    "Source",
+    "fill",
+    "held",
+    "local_part",
+    "replicated_rows",
+    "shared_rows",
+]
 
 # Ranks that hold the same rows and each have a part of their gradient: none, those of a head's copies, all of tp.
 Shared = Literal["none", "copies", "tensor"]
@@ -113,6 +125,12 @@ def held(module: nn.Module) -> Iterator[Held]:
                 if id(parameter) not in seen:
                     seen.add(id(parameter))
                     yield Held(parameter, pieces, _held_rows(parameter))
+
+
+def shared_rows(parameters: Iterable[Held], kind: Shared) -> Iterator[tuple[nn.Parameter, Part]]:
+    """Local rows of parameters of whose gradient each rank of a group has a part."""
+    for one in parameters:
+        yield from ((one.parameter, rows) for piece, rows in one.here() if piece.summed == kind)
 
 
 def local_part(tensor: Tensor) -> Tensor:

@@ -48,7 +48,8 @@ def build(job: Job, precision: Precision, device: torch.device, constants: Const
     stages = tuple(stage for stage in virtual_stages(job) if stage.rank == groups.pipeline_rank)
     own = job.stages[groups.pipeline_rank]
     with torch.device("meta"):
-        whole = [chunk_of(job, stage, constants, groups.tensor).to(precision.stored) for stage in stages]
+        built = [chunk_of(job, stage, constants, groups.tensor, groups.context) for stage in stages]
+        whole = [chunk.to(precision.stored) for chunk in built]
     chunks = tuple(shard(chunk, own, groups, precision) for chunk in whole)
     pipelined = [
         pipeline_stage(
@@ -75,7 +76,7 @@ def materialize(rank: Rank) -> None:
 
 def _boundary(job: Job, precision: Precision, groups: Groups, stage: int) -> Tensor:
     """What enters a virtual stage, as a meta tensor: tokens, residuals, and behind the last one logits."""
-    layout, length = job.layout, job.workload.seq_len
+    layout, length = job.layout, job.workload.seq_len // job.layout.cp
     if stage == 0:
         return torch.empty(layout.micro_batch_size, length, dtype=torch.long, device="meta")
     if stage == layout.pp * layout.vpp:

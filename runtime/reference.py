@@ -2,16 +2,15 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from planner.document import Chunk as Layers
-from runtime.chunk import Chunk, chunk_of
+from runtime.chunk import Chunk, whole_chunk
 from runtime.constants import Constants
 from runtime.groups import TensorParallel
-from runtime.job import Job, StageJob, virtual_stages
+from runtime.job import Job
 from runtime.loss import loss_function
 from runtime.optimizer import Settings
 from runtime.parameters import Source, fill, held, local_part
@@ -63,11 +62,7 @@ def train_alone(
 
 def whole(job: Job, dtype: torch.dtype, source: Source, constants: Constants) -> Chunk:
     """The model of a job in one piece, filled."""
-    degrees = dict.fromkeys(("tp", "pp", "vpp", "dp", "dp_shard", "dp_replicate", "gpus_used"), 1)
-    layout = job.layout.replaced(**degrees, sequence_parallel=False, schedule="1f1b", group_size=0)
-    stage = StageJob((Layers(first_layer=0, layers=job.model.layers),))
-    alone = replace(job, layout=layout, stages=(stage,))
-    chunk = chunk_of(alone, virtual_stages(alone)[0], constants, TensorParallel()).to(dtype)
+    chunk = whole_chunk(job, constants).to(dtype)
     fill(chunk, source)
     return chunk
 

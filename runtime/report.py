@@ -3,7 +3,7 @@
 import csv
 import io
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from cost_models.schedules import V_SHAPED
@@ -46,7 +46,7 @@ def _row(document: PlanDocument, index: int, stage: Stage, records: Sequence[dic
         "predicted_tokens_per_s_per_gpu": f"{total.tokens_per_s_per_gpu:.6g}",
         "predicted_peak_allocated_gib": f"{predicted.allocated_bytes / GIB:.6g}",
         "predicted_peak_reserved_gib": f"{predicted.reserved_bytes / GIB:.6g}",
-        "notes": f"stage={index}; device={records[0]['device']}",
+        "notes": "; ".join(_notes(document, index, stage, records[0]["device"])),
     }
 
 
@@ -84,6 +84,16 @@ def _configuration(document: PlanDocument, stage: Stage) -> dict[str, Any]:
         "schedule": layout.schedule,
         "stage_layers": ",".join(map(str, _layers(document))),
     }
+
+
+def _notes(document: PlanDocument, index: int, stage: Stage, device: str) -> Iterator[str]:
+    """What no column says, as evaluate reads notes; the layers that are recomputed where they are not all."""
+    yield f"stage={index}"
+    yield f"device={device}"
+    if document.parallelism.dp_replicate > 1:
+        yield f"shard size={document.parallelism.dp_shard}"
+    if 0 < stage.recompute.layers < stage.layers:
+        yield f"recomputed layers={stage.recompute.layers} of {stage.layers}"
 
 
 def _sharding(stage: Stage, replicas: int) -> str:

@@ -18,7 +18,7 @@ from runtime.rank import build, materialize
 from runtime.training import train_step
 from runtime.world import World
 
-__all__ = ["Options", "train"]
+__all__ = ["Options", "check_ranks", "train"]
 
 
 @dataclass(frozen=True)
@@ -33,14 +33,19 @@ class Options:
     settings: Settings = Settings()
 
 
+def check_ranks(job: Job, ranks: int) -> None:
+    """Nothing when a job has so many ranks. Raises LaunchError otherwise."""
+    if ranks != job.layout.gpus_used:
+        message = f"the plan runs on {job.layout.gpus_used} ranks (parallelism.gpus_used), got {ranks}"
+        raise LaunchError(message)
+
+
 def train(job: Job, options: Options, world: World, emit: Callable[[dict[str, Any]], None]) -> None:
     """Trains on this rank; the first rank emits a record a step.
 
     Raises a RuntimeFault. Every rank of the world must call it.
     """
-    if world.size != job.layout.gpus_used:
-        message = f"the plan runs on {job.layout.gpus_used} ranks (parallelism.gpus_used), got {world.size}"
-        raise LaunchError(message)
+    check_ranks(job, world.size)
     data = open_data(options.data, job, options.seed)
     constants, source = _start(job, options)
     rank = build(job, precision_of(job.recipe), world.device, constants)
@@ -75,4 +80,4 @@ def _start(job: Job, options: Options) -> tuple[Constants, Source]:
         return Constants(), Drawn(job.model, options.seed)
     from runtime.weights import Checkpoint
 
-    return constants_in(options.weights), Checkpoint(options.weights, job.model)
+    return constants_in(options.weights, job.model), Checkpoint(options.weights, job)

@@ -2,27 +2,32 @@
 
 level 0      every rank keeps everything; gradients are summed once a step
 level 1      optimizer states and master weights are sharded; gradients pile up whole and are reduced once a step
-level 2      gradients are reduced and sharded after every micro-batch
+level 2      gradients are reduced and sharded after every micro-batch, also for recipes that reduce them later: memory
+             is planned for sharded ones, which torch can only add to by reducing
 level 3      as 2; with reshard_after_forward weights are gathered layer by layer for each forward and each backward
 
 Below resharding the gathered weights stay for the step: gathered before the first forward, freed after the last
 backward.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import nn
 from torch.distributed._composable.replicate_with_fsdp import ReplicateModule, replicate
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp._fully_shard._fsdp_param import ShardedState
+from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
 
 from runtime.chunk import Chunk
 from runtime.groups import Groups
 from runtime.job import StageJob
 from runtime.precision import Precision
 
-__all__ = ["ShardedChunk", "shard"]
+__all__ = ["ShardedChunk", "param_groups", "shard"]
 
 
 @dataclass(frozen=True)
@@ -64,14 +69,28 @@ class ShardedChunk(nn.Module):
         """Moves the gradients of a weight-gradient pass to where they pile up, reduced where the level says so."""
         self._set_gradient_sync(self.policy.reduces_each_micro_batch or last)
         self._root.set_reshard_after_backward(self.policy.reshards or last)
-        contract = replicate if isinstance(self.chunk, ReplicateModule) else fully_shard
-        state = contract.state(self.chunk)
-        for one in state._state_ctx.all_states:
-            for group in one._fsdp_param_groups:
-                group.post_backward()
-        state._root_post_backward_final_callback()
+        for group in self._groups():
+            group.post_backward()
+        self._state._root_post_backward_final_callback()
         self._set_gradient_sync(self.policy.reduces_each_micro_batch)
         self._root.set_reshard_after_backward(self.policy.reshards)
+
+    def held_bytes(self) -> tuple[int, int]:
+        """Bytes of the weights that are gathered now, and of the whole gradients that pile up."""
+        weights = gradients = 0
+        for parameter in (one for group in self._groups() for one in group.fsdp_params):
+            if parameter.sharded_state is ShardedState.UNSHARDED:
+                weights += parameter.unsharded_param.nbytes
+            piled_up = parameter.unsharded_accumulated_grad
+            gradients += 0 if piled_up is None else piled_up.nbytes
+        return weights, gradients
+
+    @property
+    def _state(self) -> Any:
+        return _state_of(self.chunk)
+
+    def _groups(self) -> Iterator[FSDPParamGroup]:
+        yield from param_groups(self.chunk)
 
     def _set_gradient_sync(self, sync: bool) -> None:
         self._root.set_requires_gradient_sync(sync)
@@ -95,7 +114,31 @@ def shard(chunk: Chunk, stage: StageJob, groups: Groups, precision: Precision) -
             fully_shard(unit, mesh=mesh, reshard_after_forward=policy.reshards, mp_policy=mixed)
         else:
             replicate(unit, mesh=mesh, mp_policy=mixed)
+    _prefetch_backwards(chunk)
     return ShardedChunk(chunk, policy)
+
+
+def param_groups(root: nn.Module) -> list[FSDPParamGroup]:
+    """FSDP2's groups of parameters of all units below a root; private to torch."""
+    return [group for one in _state_of(root)._state_ctx.all_states for group in one._fsdp_param_groups]
+
+
+def _state_of(root: nn.Module) -> Any:
+    contract = replicate if isinstance(root, ReplicateModule) else fully_shard
+    return contract.state(root)
+
+
+def _prefetch_backwards(chunk: Chunk) -> None:
+    """Has each unit gathered while the one behind it runs its backward.
+
+    Left to itself FSDP2 goes back through all forwards since the last backward: with several micro-batches on their way
+    the first unit of a chunk would have the last one gathered, for nothing.
+    """
+    ends = chunk.embedding, *chunk.layers.values(), chunk.head
+    units = [unit for unit in ends if isinstance(unit, FSDPModule)]
+    if units and isinstance(chunk, FSDPModule):
+        for before, unit in pairwise([units[0], *units, chunk]):
+            unit.set_modules_to_backward_prefetch([before])
 
 
 def _units_of(chunk: Chunk) -> list[nn.Module]:

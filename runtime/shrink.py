@@ -1,5 +1,6 @@
 """The shape of a plan on a few ranks: every kind of parallelism that it has, at its smallest."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
@@ -14,25 +15,28 @@ from runtime.support import check
 __all__ = ["shrunk"]
 
 MOST_RANKS, DEGREE = 8, 2
+# Degrees that are tried together where all of them are too many; the first says whether there is anything to try.
+APART = (("dp_shard", "tp", "pp"), ("dp_replicate", "dp_shard", "pp"), ("cp", "tp", "pp"))
 SEQ_LEN, WINDOW = 16, 5
 HEADS, HEAD_DIM, FFN, VOCAB, VOCAB_MULTIPLE = 4, 8, 48, 61, 8
 MOST_MICRO_BATCHES = 16
 
 
 def shrunk(job: Job) -> tuple[Job, ...]:
-    """One small job, or two where its degrees of two would take more than 8 ranks: replicas apart from tensor parallel.
+    """One small job, or several where its degrees of two would take more than 8 ranks: replicas apart from tensor
+    parallelism, context parallelism apart from other data parallelism.
 
     The plan must be one that `support.check` accepts.
     """
     layout = job.layout
-    degrees = {name: min(getattr(layout, name), DEGREE) for name in ("tp", "pp", "dp_shard", "dp_replicate")}
-    ranks = degrees["tp"] * degrees["pp"] * degrees["dp_shard"] * degrees["dp_replicate"]
-    if ranks <= MOST_RANKS:
+    degrees = {name: min(getattr(layout, name), DEGREE) for name in ("tp", "pp", "cp", "dp_shard", "dp_replicate")}
+    if math.prod(degrees.values()) <= MOST_RANKS:
         return (_small(job, **degrees),)
-    return _small(job, **degrees | {"dp_replicate": 1}), _small(job, **degrees | {"tp": 1})
+    apart = [one for one in APART if degrees[one[0]] > 1]
+    return tuple(_small(job, **{name: degrees[name] if name in one else 1 for name in degrees}) for one in apart)
 
 
-def _small(job: Job, *, tp: int, pp: int, dp_shard: int, dp_replicate: int) -> Job:
+def _small(job: Job, *, tp: int, pp: int, cp: int, dp_shard: int, dp_replicate: int) -> Job:
     """The job with these degrees, small sizes and the fewest micro-batches that its schedule runs."""
     ends = [0, job.layout.pp - 1][:pp]
     vpp = min(job.layout.vpp, DEGREE)
@@ -46,7 +50,7 @@ def _small(job: Job, *, tp: int, pp: int, dp_shard: int, dp_replicate: int) -> J
     model = _model(job.model, sum(layers), copies=job.layout.tp > job.model.kv_heads)
     recipe = job.recipe.replaced(vocab_multiple=min(job.recipe.vocab_multiple, VOCAB_MULTIPLE))
     small = replace(job, model=model, recipe=recipe, stages=stages)
-    for layout in _layouts(job.layout, tp=tp, pp=pp, vpp=vpp, dp_shard=dp_shard, dp_replicate=dp_replicate):
+    for layout in _layouts(job.layout, tp=tp, pp=pp, cp=cp, vpp=vpp, dp_shard=dp_shard, dp_replicate=dp_replicate):
         workload = job.workload.replaced(seq_len=SEQ_LEN, global_batch=layout.global_batch)
         candidate = replace(small, layout=layout, workload=workload)
         try:
@@ -58,7 +62,7 @@ def _small(job: Job, *, tp: int, pp: int, dp_shard: int, dp_replicate: int) -> J
     raise last
 
 
-def _layouts(layout: Parallelism, *, tp: int, pp: int, **degrees: int) -> Iterator[Parallelism]:
+def _layouts(layout: Parallelism, *, tp: int, pp: int, cp: int, **degrees: int) -> Iterator[Parallelism]:
     """The layout with these degrees, by the number of micro-batches; groups larger than pp stay larger."""
     grouped = layout.schedule in GROUPED and layout.group_size
     dp = degrees["dp_shard"] * degrees["dp_replicate"]
@@ -66,13 +70,14 @@ def _layouts(layout: Parallelism, *, tp: int, pp: int, **degrees: int) -> Iterat
         yield layout.replaced(
             tp=tp,
             pp=pp,
+            cp=cp,
             dp=dp,
             **degrees,
             sequence_parallel=layout.sequence_parallel and tp > 1,
             micro_batch_size=min(layout.micro_batch_size, DEGREE),
             num_microbatches=micro_batches,
             group_size=pp + (layout.group_size > layout.pp) if grouped else 0,
-            gpus_used=tp * pp * dp,
+            gpus_used=tp * pp * cp * dp,
             gpus_idle=0,
         )
 

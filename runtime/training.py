@@ -1,5 +1,6 @@
 """A training step of one rank, and the step's loss."""
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -8,10 +9,11 @@ import torch.distributed as dist
 from torch import Tensor
 
 from runtime.errors import TrainingError
-from runtime.optimizer import Optimizer
+from runtime.finite import in_words, ranks_without
+from runtime.optimizer import UNTOUCHED, Optimizer
 from runtime.rank import Rank
 
-__all__ = ["Batch", "Result", "backward", "train_step"]
+__all__ = ["Batch", "Loss", "Result", "backward", "train_step"]
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,16 @@ class Batch:
 
 
 @dataclass(frozen=True)
+class Loss:
+    """Of one step."""
+
+    mean: float
+    """Over the tokens of all ranks."""
+    own: float
+    """Over those of this rank; 0 where the head is not."""
+
+
+@dataclass(frozen=True)
 class Result:
     """What a step came to."""
 
@@ -38,23 +50,28 @@ class Result:
 
 
 def train_step(rank: Rank, optimizer: Optimizer, batch: Batch, step: int) -> Result:
-    """One step of the job; every rank must call it. Raises TrainingError, on all ranks, when the loss is not finite."""
+    """One step of the job; every rank must call it.
+
+    Raises TrainingError, on all ranks and before a weight is touched, when loss or gradient norm is not finite.
+    """
     loss = backward(rank, batch)
-    if not torch.isfinite(torch.tensor(loss)):
-        message = f"the loss of step {step} must be finite, got {loss}: the weights are those before it"
+    if not math.isfinite(loss.mean):
+        where = in_words(ranks_without(math.isfinite(loss.own), rank.device))
+        message = f"the loss of step {step} must be finite, got {loss.mean}: that on {where} is not; {UNTOUCHED}"
         raise TrainingError(message)
     optimizer.complete_gradients()
-    return Result(loss, optimizer.step())
+    return Result(loss.mean, optimizer.step(step))
 
 
-def backward(rank: Rank, batch: Batch) -> float:
-    """The loss of a batch, mean over the tokens of all ranks; gradients are in the parameters."""
+def backward(rank: Rank, batch: Batch) -> Loss:
+    """The loss of a batch; gradients are in the parameters."""
     losses: list[Tensor] = []
-    inputs: Iterable[Tensor] = (batch.tokens,) if rank.has_embedding else ()
-    target = batch.targets if rank.has_head else None
+    context = rank.groups.context
+    inputs: Iterable[Tensor] = (context.own(batch.tokens),) if rank.has_embedding else ()
+    target = context.own(batch.targets) if rank.has_head else None
     rank.schedule.step(*inputs, target=target, losses=losses, return_outputs=False)
     own = sum(loss.item() for loss in losses)
     total = torch.tensor(own, dtype=torch.float64, device=rank.device)
     dist.all_reduce(total)
-    # Every rank of a tensor-parallel group has the loss of its data-parallel rank.
-    return float(total) / (rank.job.layout.tp * rank.job.layout.dp)
+    # Every rank of a tensor-parallel group has the loss of its data-parallel rank, and of its part of the context.
+    return Loss(float(total) / (rank.job.layout.tp * rank.job.layout.cp * rank.job.layout.dp), own)

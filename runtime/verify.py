@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
+import torch.distributed as dist
+
 from runtime.agreement import Agreement, agreement, alone
 from runtime.job import Job
 from runtime.precision import DOUBLE
@@ -46,5 +48,10 @@ def verify(job: Job, timeout_s: float) -> tuple[Verification, ...]:
     return tuple(found)
 
 
-def _compare(job: Job, _: World, emit: Callable[[dict[str, Any]], None]) -> None:
-    emit(asdict(agreement(job, alone(job), DOUBLE)))
+def _compare(job: Job, world: World, emit: Callable[[dict[str, Any]], None]) -> None:
+    """What this rank finds; the first computes for all of them what one process finds."""
+    known = [alone(job) if world.rank == 0 else None]
+    dist.broadcast_object_list(known)
+    (reference,) = known
+    assert reference is not None
+    emit(asdict(agreement(job, reference, DOUBLE)))

@@ -2,16 +2,18 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from cost_models.specs.model import ModelSpec
+from runtime.chunk import EMBEDDING, VOCABULARY, full_shapes
 from runtime.errors import WeightsError
+from runtime.job import Job
 from runtime.parameters import Part
 
 __all__ = ["Checkpoint"]
@@ -47,7 +49,9 @@ GPT2 = {
     "mlp.up": "h.{i}.mlp.c_fc",
     "mlp.down": "h.{i}.mlp.c_proj",
 }
-JOINED = {"attention.query": 0, "attention.key": 1, "attention.value": 2}
+# Tensors that are no parameters: causal masks of GPT-2, frequencies of rotary positions in old checkpoints.
+BUFFERS = re.compile(r"(.*\.)?(h\.\d+\.attn\.(masked_)?bias|rotary_emb\.inv_freq)")
+OUTPUT_HEAD = "lm_head.weight"
 LAYER = re.compile(r"layers\.(\d+)\.(.+)")
 
 
@@ -56,59 +60,102 @@ class _Place:
     """Where a full tensor of ours is in the checkpoint."""
 
     tensor: str
-    first_row: int = 0
-    transposed: bool = False
+    first_row: int
+    shape: tuple[int, ...]
+    """Of ours."""
+    transposed: bool
 
 
 class Checkpoint:
-    """The safetensors files of a folder as a source of parameters."""
+    """The safetensors files of a folder as a source of parameters.
 
-    def __init__(self, folder: Path, model: ModelSpec) -> None:
-        self.folder, self.model = folder, model
+    The folder must hold the model of the job, all of it and nothing else: of another it could be a slice. Only the
+    vocabulary may be longer, as it is where a checkpoint pads it.
+    """
+
+    def __init__(self, folder: Path, job: Job) -> None:
+        self.folder = folder
         self._files: dict[str, Any] = {}
         self._file_of = _tensors_in(folder)
         self._is_gpt2 = any(name.endswith("wte.weight") for name in self._file_of)
         prefixed = "transformer.wte.weight" in self._file_of
         self._prefix = "transformer." if prefixed else ""
+        self._places = dict(self._placed(full_shapes(job)))
+        # Of every tensor of the checkpoint the rows of ours that lie in it, one behind the other.
+        self._rows = {place.tensor: place.first_row + place.shape[0] for place in self._places.values()}
+        self._has_twin = job.model.tie_embeddings and OUTPUT_HEAD in self._file_of
+        self._refuse_what_is_not_used()
 
     def values(self, name: str, rows: Part, columns: Part | None) -> Tensor:
-        """[rows, columns] of the tensor of our name. Raises WeightsError when the folder lacks it or is too small."""
-        place = self._place(name)
+        """[rows, columns] of the tensor of our name. Raises WeightsError for one that has not the shape of ours."""
+        place = self._places[name]
+        values = self._part(place, name, rows, columns)
+        if name == EMBEDDING and self._has_twin:
+            twin = _Place(OUTPUT_HEAD, 0, place.shape, transposed=False)
+            if not torch.equal(values, self._part(twin, name, rows, columns)):
+                rule = f"must hold what {place.tensor} holds, as model.tie_embeddings says"
+                message = f"{self.folder}: {OUTPUT_HEAD} {rule}, got other values in rows {rows.start}..{rows.stop - 1}"
+                raise WeightsError(message)
+        return values
+
+    def _part(self, place: _Place, name: str, rows: Part, columns: Part | None) -> Tensor:
         tensor = self._slice(place.tensor)
+        self._check_shape(place, name, tuple(tensor.get_shape()))
         first, last = rows.start + place.first_row, rows.stop + place.first_row
-        shape = tensor.get_shape()
-        needed = (last,) if columns is None else (last, columns.stop)
-        held = tuple(reversed(shape)) if place.transposed else tuple(shape)
-        if len(held) != len(needed) or any(one < other for one, other in zip(held, needed, strict=True)):
-            message = f"{self.folder}: {place.tensor} must be at least {list(needed)} for the plan's model, got {shape}"
-            raise WeightsError(message)
         if columns is None:
             return tensor[first:last]
         if place.transposed:
             return tensor[columns.start : columns.stop, first:last].T
         return tensor[first:last, columns.start : columns.stop]
 
-    def _place(self, name: str) -> _Place:
+    def _check_shape(self, place: _Place, name: str, got: tuple[int, ...]) -> None:
+        wanted = (self._rows.get(place.tensor, place.shape[0]), *place.shape[1:])
+        held = tuple(reversed(got)) if place.transposed else got
+        longer = name in VOCABULARY and len(held) == len(wanted) and held[0] > wanted[0] and held[1:] == wanted[1:]
+        if held != wanted and not longer:
+            shape = list(reversed(wanted)) if place.transposed else list(wanted)
+            rule = f"must be {shape}{' or have more rows' if name in VOCABULARY else ''} for the plan's model"
+            message = f"{self.folder}: {place.tensor} {rule}, got {list(got)}"
+            raise WeightsError(message)
+
+    def _placed(self, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[tuple[str, _Place]]:
+        """Where each of our tensors is; those that share one of the checkpoint's lie in it one behind the other."""
+        rows: dict[str, int] = {}
+        for name, shape in shapes.items():
+            tensor, transposed = self._tensor(name, is_matrix=len(shape) > 1)
+            if tensor not in self._file_of:
+                message = f"{self.folder} has no tensor {tensor}, which the plan's model needs"
+                raise WeightsError(message)
+            first = rows.get(tensor, 0)
+            rows[tensor] = first + shape[0]
+            yield name, _Place(tensor, first, shape, transposed)
+
+    def _tensor(self, name: str, *, is_matrix: bool) -> tuple[str, bool]:
+        """The checkpoint's name for one of ours, and whether it is stored by inputs."""
         layer = LAYER.fullmatch(name)
         index, inner = (layer[1], layer[2]) if layer else ("", name)
         table: Mapping[str, str] = GPT2 if self._is_gpt2 else LLAMA
         module, _, kind = inner.rpartition(".")
         if inner in table:
-            return _Place(self._prefix + table[inner])
+            return self._prefix + table[inner], False
         if module not in table:
             message = f"{self.folder}: {name} of the plan's model has no place in a checkpoint of this kind"
             raise WeightsError(message)
         tensor = f"{self._prefix}{table[module]}.{kind}".replace("{i}", index)
-        if not self._is_gpt2:
-            return _Place(tensor)
-        width = self.model.heads * self.model.head_dim
-        is_matrix = kind == "weight" and "norm" not in module
-        return _Place(tensor, JOINED.get(module, 0) * width, transposed=is_matrix)
+        return tensor, self._is_gpt2 and is_matrix
+
+    def _refuse_what_is_not_used(self) -> None:
+        """Nothing when every tensor of the folder is one of the model's. Raises WeightsError."""
+        allowed = {OUTPUT_HEAD} if self._has_twin else set()
+        surplus = [
+            name for name in self._file_of if name not in self._rows.keys() | allowed and not BUFFERS.fullmatch(name)
+        ]
+        if surplus:
+            others = f" and {len(surplus) - 1} more" if len(surplus) > 1 else ""
+            message = f"{self.folder} holds {min(surplus)}{others}, which the plan's model lacks"
+            raise WeightsError(message)
 
     def _slice(self, tensor: str) -> Any:
-        if tensor not in self._file_of:
-            message = f"{self.folder} has no tensor {tensor}, which the plan's model needs"
-            raise WeightsError(message)
         path = self._file_of[tensor]
         try:
             if path.name not in self._files:

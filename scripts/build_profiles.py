@@ -8,15 +8,17 @@ rooflines or scaled from these (cost_models/specs/scaled_profile.py).
 """
 
 import argparse
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from profiles import attention, collectives, groups, products, sources, surface
+from profiles import attention, collectives, groups, products, sources
 from profiles.sources import L4, SYSTEMS, Array, System
 
-from cost_models.specs.catalog import data_folder, load_gpu, load_profile
+from cost_models import surface
+from cost_models.specs.catalog import load_cluster, load_gpu, load_profile
+from cost_models.specs.data import data_folder
+from cost_models.specs.files import json_text
 from cost_models.specs.gpu import GpuSpec
 from cost_models.specs.kernel_tables import KernelTables
 
@@ -36,7 +38,7 @@ def main() -> None:
         fields = l4_tables(arguments.folder) if system is L4 else tables(arguments.folder, system)
         KernelTables.model_validate(fields)
         path = data_folder() / "profiles" / f"{system.profile}.json"
-        path.write_text(tables_text(fields), encoding="utf-8")
+        path.write_text(json_text(fields), encoding="utf-8")
         print(f"{path.name}: {path.stat().st_size / 1000:.0f} kB", flush=True)
 
 
@@ -60,14 +62,20 @@ def tables(folder: Path, system: System) -> dict[str, Any]:
 
 
 def l4_tables(folder: Path) -> dict[str, Any]:
-    """Return the fields of the KernelTables of the L4: products only."""
+    """Return the fields of the KernelTables of the L4: products, and collectives over PCIe."""
     layouts = dict.fromkeys(products.LAYOUTS, 1.0)
     measured = products.read_l4_products(folder, L4, load_gpu(L4.profile))
+    rate = load_cluster("l4-pcie", 1).tiers[0].bandwidth_bytes_per_s
     source = f"{sources.MIST}, NVIDIA L4, free clocks, forward and, at locked clocks as fast, backward"
     return {
         "gpus": list(L4.gpus),
         "gemm": {"bf16": products.product_table(measured, layouts, list(layouts))},
-        "sources": {"gemm": source},
+        "collectives": collectives.l4_tables(folder, load_profile(L4.profile), rate),
+        "sources": {
+            "gemm": source,
+            "collectives": f"{sources.MIST}, template-l4.yaml: a rate and a latency for 2, 4 and 8 GPUs, fitted by its "
+            "authors; reduce-scatter 1.1 gathers, all-reduce both",
+        },
     }
 
 
@@ -86,21 +94,6 @@ def described(system: System, gpu: GpuSpec) -> dict[str, str]:
     if gpu.nvlink_bandwidth_bytes_per_s:
         described["collectives"] = f"{sources.AICONFIGURATOR}, {system.name}, NCCL of all versions measured"
     return described
-
-
-def tables_text(fields: dict[str, Any]) -> str:
-    """Return JSON with one list of numbers a line, so that a change shows as the lists that it touches."""
-    text = json.dumps(fields, indent=1)
-    return "".join(_joined(text.split("["))) + "\n"
-
-
-def _joined(parts: list[str]) -> list[str]:
-    """Return the pieces with every list brought onto one line."""
-    lists = []
-    for part in parts[1:]:
-        inside, _, after = part.partition("]")
-        lists.append("[" + " ".join(inside.split()) + "]" + after)
-    return [parts[0], *lists]
 
 
 def checked(folder: Path, system: System) -> list[str]:

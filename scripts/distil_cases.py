@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 LICENCE = "facts from public issue trackers, in words of our own"
-KINDS = ("1-oom", "4-invalid-config", "6-what-if")
+KINDS = ("1-oom", "4-invalid-config", "6-what-if", "7-topology")
 FACTS = (
     "verdict",
     "rule",
@@ -24,6 +24,10 @@ FACTS = (
     "padded",
     "floor_gpus_at_72GB_usable",
     "practical",
+    "answer",
+    "efficiency",
+    "ordering",
+    "check",
 )
 # Complaints about memory that lacks or degrees that cannot be; the others are about seconds and are scored elsewhere.
 COMPLAINTS = ("mll11b", "ml783", "tt1789a", "tt1789b", "tt620", "mbnano1", "mbnano2", "sp14838")

@@ -14,7 +14,22 @@ writes a plan in a launcher's own form or, with exit code 3, the fields that sto
 plan that the launcher has and tells what that costs; `plan port DIR --to NAME` turns one launcher's export into
 another's. This project's own runtime executes every plan.
 
-An empty cell is no restriction; `x` marks a rule, which the second part words. `plan rules ID` explains one.
+## How exports are checked
+
+`python scripts/install_launchers.py FOLDER` makes an environment of launchers' own parsers, without a GPU, and
+`MESHPLAN_LAUNCHERS=FOLDER python -m pytest -m launchers tests/launchers` tells each of them 200 random legal plans, of
+which it must accept all, and plans that break one legal rule each, which we must refuse. It runs: the argument parser
+and validator of Megatron-LM and the dataclasses of Megatron Bridge's container (megatron-core 0.19.2),
+`TransformerConfig` of megatron-core 0.16.1, torchtitan's recipes and flags, `DeepSpeedConfig`, accelerate's
+configuration and plugins, `TrainingArguments`, AutoModel's distributed section, Axolotl's schema. Three are judged in
+part: of Bridge itself nothing runs without Transformer Engine, the newest nanotron in the package index lacks two of
+our keys (`context_parallel_size`, `recompute_layer`), and of MaxText base.yml is read for keys and types.
+Everywhere, without any launcher, the arguments are compared with `data/launchers/megatron.json`, which
+`scripts/distil_megatron.py` reads off megatron-core's wheel.
+
+## What each launcher has
+
+An empty cell is no restriction; `x` marks a rule, which the last part words. `plan rules ID` explains one.
 """
 
 

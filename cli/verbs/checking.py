@@ -19,10 +19,12 @@ from cli.options import (
     Optimizer,
     Output,
     Precision,
+    Profile,
     Recipe,
     SeqLen,
     Set,
     Target,
+    TimedBy,
 )
 
 
@@ -45,6 +47,7 @@ def check(
     cluster: Cluster = None,
     nodes: Nodes = None,
     gpus_per_node: GpusPerNode = None,
+    profile: Profile = None,
     seq_len: SeqLen = None,
     global_batch: GlobalBatch = None,
     global_batch_tokens: GlobalBatchTokens = None,
@@ -59,7 +62,7 @@ def check(
     flags = {
         **{"model": model, "gpus": gpus, "mem": mem, "gpu": gpu, "cluster": cluster, "nodes": nodes},
         **{"gpus_per_node": gpus_per_node, "seq_len": seq_len, "global_batch": global_batch, "recipe": recipe},
-        **{"precision": precision, "optimizer": optimizer},
+        **{"precision": precision, "optimizer": optimizer, "profile": profile},
         **{"global_batch_tokens": global_batch_tokens, "target": target, "overrides": set_ or ()},
     }
     answer(lambda: check(configuration, flags, as_json=json, output=output), json)
@@ -69,9 +72,10 @@ def check(
 def evaluate(
     runs: Annotated[str, typer.Argument(help="A CSV file with a row for each run.", metavar="RUNS.csv")],
     out: Annotated[str, typer.Option(help="Write the predictions, a row for each run.", metavar="FILE")],
+    profile: TimedBy = None,
     json: Json = False,
 ) -> None:
     """Predict step time and memory of runs in a table; where they were measured, tell how far off."""
     from cli.evaluate import evaluate
 
-    answer(lambda: evaluate(runs, out=out, as_json=json), json)
+    answer(lambda: evaluate(runs, out=out, profile=profile, as_json=json), json)

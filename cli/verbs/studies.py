@@ -23,6 +23,7 @@ from cli.options import (
     Optimizer,
     Precision,
     Price,
+    Profile,
     Recipe,
     Report,
     Schedule,
@@ -80,6 +81,7 @@ def what_if(
     cluster: Cluster = None,
     nodes: Nodes = None,
     gpus_per_node: GpusPerNode = None,
+    profile: Profile = None,
     seq_len: SeqLen = None,
     global_batch: GlobalBatch = None,
     global_batch_tokens: GlobalBatchTokens = None,
@@ -119,7 +121,14 @@ def what_if(
         **{"model": model, "gpus": gpus, "mem": mem, "gpu": gpu, "cluster": cluster, "nodes": nodes},
         **{"gpus_per_node": gpus_per_node, "seq_len": seq_len, "global_batch": global_batch, "recipe": recipe},
         **{"global_batch_tokens": global_batch_tokens, "target": target, "schedule": schedule, "search": search},
-        **{"precision": precision, "optimizer": optimizer, "gap": gap, "time_limit_s": time_limit, "top_k": top_k},
+        **{
+            "profile": profile,
+            "precision": precision,
+            "optimizer": optimizer,
+            "gap": gap,
+            "time_limit_s": time_limit,
+            "top_k": top_k,
+        },
         "overrides": tuple(set_ or ()),
     }
     money = {"tokens": tokens, "days": days, "price": price, "assume": assume or ()}

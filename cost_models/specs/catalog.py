@@ -8,12 +8,13 @@ import tomllib
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 from cost_models.specs.base import Spec
 from cost_models.specs.cluster import ClusterSpec
+from cost_models.specs.data import Kind, data_folder, names
 from cost_models.specs.errors import SpecError, UnknownNameError, did_you_mean
-from cost_models.specs.files import read_text
+from cost_models.specs.files import read_json, read_text
 from cost_models.specs.gpu import GpuSpec
 from cost_models.specs.hf_config import load_cached_config, load_hf_config
 from cost_models.specs.model import ModelSpec
@@ -23,10 +24,28 @@ from cost_models.specs.recipe import FrameworkRecipe
 from cost_models.specs.scaled_profile import scaled_fields
 from cost_models.specs.units import format_bytes, parse_bytes
 
-Kind = Literal["models", "gpus", "clusters", "profiles", "frameworks"]
-Loaded = TypeVar("Loaded", bound=Spec)
+__all__ = [
+    "Capacity",
+    "Kind",
+    "capacity_bytes",
+    "data_folder",
+    "default_cluster",
+    "digest",
+    "key",
+    "keys",
+    "load_cluster",
+    "load_gpu",
+    "load_mixed_cluster",
+    "load_model",
+    "load_model_with_notes",
+    "load_profile",
+    "load_recipe",
+    "measured_gpu",
+    "names",
+    "nominal_gpu",
+]
 
-_PACKAGE = Path(__file__).resolve().parents[1]
+Loaded = TypeVar("Loaded", bound=Spec)
 
 
 @dataclass(frozen=True)
@@ -35,23 +54,6 @@ class Capacity:
 
     bytes: int
     reading: str
-
-
-def data_folder(package: Path = _PACKAGE) -> Path:
-    """Return the catalog's folder: inside the package when installed from a wheel, beside it in a checkout.
-
-    Raises SpecError when neither is there.
-    """
-    for folder in (package / "data", package.parent / "data"):
-        if (folder / "models").is_dir():
-            return folder
-    message = f"the catalog is missing: no data folder in {package} or beside it; reinstall meshplan"
-    raise SpecError(message)
-
-
-def names(kind: Kind) -> list[str]:
-    """Return the entries of one kind, sorted, without aliases."""
-    return sorted(path.stem for path in (data_folder() / kind).glob("*.toml"))
 
 
 def keys(kind: Kind) -> dict[str, str]:
@@ -114,7 +116,7 @@ def _profile_fields(name: str) -> dict[str, Any]:
     fields = _fields("profiles", name)
     if isinstance(fields.get("tables"), str):
         folder = Path(name).parent if _is_file(name) else data_folder() / "profiles"
-        fields["tables"] = _read_json(folder / fields["tables"])
+        fields["tables"] = read_json(folder / fields["tables"])
     return fields
 
 
@@ -139,11 +141,15 @@ def _profile_name(gpu: str) -> str:
     return gpu if known else load_gpu(gpu).name
 
 
-def load_cluster(name: str, gpus: int) -> ClusterSpec:
-    """Return a cluster of `gpus` GPUs by preset name, alias or TOML file. Raises UnknownNameError or SpecError."""
+def load_cluster(name: str, gpus: int, *, known: GpuSpec | None = None) -> ClusterSpec:
+    """Return a cluster of `gpus` GPUs by preset name, alias or TOML file. Raises UnknownNameError or SpecError.
+
+    A file may name the GPU that is `known`, which no catalog needs to have.
+    """
     fields = _fields("clusters", name)
     if isinstance(fields.get("gpu"), str):
-        fields["gpu"] = load_gpu(fields["gpu"])
+        is_known = known is not None and key(fields["gpu"]) == key(known.name)
+        fields["gpu"] = known if is_known else load_gpu(fields["gpu"])
     return ClusterSpec.model_validate({**fields, "gpus": gpus})
 
 
@@ -231,17 +237,6 @@ def _read(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
         message = f"{path} is not valid TOML: {reason}"
-        raise SpecError(message) from error
-
-
-def _read_json(path: Path) -> Any:
-    """Return the content of a JSON file. Raises SpecError."""
-    text = read_text(path)
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-        message = f"{path} is not valid JSON: {reason}"
         raise SpecError(message) from error
 
 

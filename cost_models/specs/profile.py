@@ -18,7 +18,9 @@ from cost_models.specs.base import (
     Spec,
     frozen,
 )
-from cost_models.specs.kernel_tables import KernelTables
+from cost_models.specs.kernel_tables import KernelTables, is_none
+from cost_models.specs.provenance import MeasuredPart, Provenance
+from cost_models.specs.slowdowns import Slowdowns
 
 Slowdown = Annotated[float, Field(strict=True, ge=1, allow_inf_nan=False)]
 
@@ -76,7 +78,10 @@ GemmByName = Annotated[Mapping[str, GemmRoofline], AfterValidator(frozen)]
 
 
 class HardwareProfile(Spec):
-    """Constants of one GPU model; every one names its source."""
+    """Constants of one device, and tables that refine them; every one names its source.
+
+    A profile that was measured by `plan profile` has a `provenance`; specs/measured_profile.py is its file.
+    """
 
     label: ClassVar[str] = "profile"
 
@@ -98,11 +103,29 @@ class HardwareProfile(Spec):
     interference: Name = Field(
         "a100-40-sxm", description="entry of data/interference that tells how host copies interfere with both"
     )
+    slowdowns: Slowdowns | None = Field(
+        None, description="how four streams interfere on this host, in place of `interference`", exclude_if=is_none
+    )
     tables: KernelTables | None = Field(None, description="measured tables of kernels; without them the constants hold")
     context_bytes: NonNegativeInt = Field(description="CUDA context and loaded kernels, outside the allocator, bytes")
+    communicator_bytes: NonNegativeInt | None = Field(
+        None, description="device memory of one communicator, bytes, in place of the recipe's", exclude_if=is_none
+    )
+    fragmentation_fraction: Annotated[NonNegativeFloat, Field(lt=1)] | None = Field(
+        None,
+        description="what the allocator reserves beyond what is allocated, in place of the recipe's",
+        exclude_if=is_none,
+    )
+    provenance: Provenance | None = Field(
+        None, description="how the figures were measured, where one run measured them", exclude_if=is_none
+    )
     sources: Sources = Field(
         default_factory=dict, description="the source of every figure, by field", validate_default=True
     )
+
+    def is_measured(self, part: MeasuredPart) -> bool:
+        """Whether one run measured a part of this profile."""
+        return self.provenance is not None and part in self.provenance.tables
 
     def sustained_on(self, nodes: int) -> float:
         """Compute rate of a long run on that many nodes, over the isolated kernel's: the slowest node sets the pace."""

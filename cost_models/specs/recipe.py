@@ -18,6 +18,11 @@ from cost_models.specs.base import (
 BytesPerValue = Annotated[NonNegativeFloat, Field(le=64)]
 
 
+def _is_zero(value: float) -> bool:
+    """Whether a recipe has nothing of a kind, so that it is left out of documents and digests."""
+    return value == 0
+
+
 class FrameworkRecipe(Spec):
     """Bytes per parameter, fusion, overlap and allocator habits of one framework."""
 
@@ -28,6 +33,16 @@ class FrameworkRecipe(Spec):
     gradient_bytes: BytesPerValue = Field(4, description="gradient accumulator, bytes per parameter")
     master_bytes: BytesPerValue = Field(4, description="fp32 master weights, bytes per parameter")
     moment_bytes: BytesPerValue = Field(8, description="optimizer moments, bytes per parameter")
+    parameter_copy_bytes: BytesPerValue = Field(
+        0,
+        description="moved by casting and laying out weights for their products, each time, bytes per parameter",
+        exclude_if=_is_zero,
+    )
+    gradient_copy_bytes: BytesPerValue = Field(
+        0,
+        description="moved by casting and laying out gradients to be reduced, each time, bytes per parameter",
+        exclude_if=_is_zero,
+    )
     gradient_reduce_bytes: BytesPerValue = Field(4, description="gradient on the wire, bytes per parameter")
     parameter_gather_bytes: BytesPerValue = Field(2, description="gathered weights on the wire, bytes per parameter")
     tuned_rate: Annotated[PositiveFloat, Field(ge=0.5, le=1.5)] = Field(

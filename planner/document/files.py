@@ -3,12 +3,11 @@
 import json
 import math
 import os
-import stat
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from cost_models.specs.errors import SpecError
+from cost_models.specs.files import reason_of, unwritable, write_whole
 from planner.document.plan import SCHEMA_VERSION, PlanDocument
 from planner.errors import DocumentError
 
@@ -51,7 +50,7 @@ def read(path: str | os.PathLike[str]) -> PlanDocument:
         with Path(path).open("rb") as file:
             content = file.read(MAX_DOCUMENT_BYTES + 1)
     except (OSError, ValueError) as error:
-        message = f"cannot read {os.fspath(path)}: {_reason(error)}"
+        message = f"cannot read {os.fspath(path)}: {reason_of(error)}"
         raise DocumentError(message) from error
     return loads(content, os.fspath(path))
 
@@ -62,13 +61,8 @@ def write(document: PlanDocument, path: str | os.PathLike[str]) -> None:
 
 
 def write_text(text: str, path: str | os.PathLike[str]) -> None:
-    """Puts text in a file, as `write_bytes` does, in UTF-8. Raises DocumentError."""
-    try:
-        content = text.encode()
-    except ValueError as error:
-        message = f"cannot write {os.fspath(path)}: {_reason(error)}"
-        raise DocumentError(message) from error
-    write_bytes(content, path)
+    """Puts text in a file, as `write_bytes` does, in UTF-8."""
+    _write(text, path)
 
 
 def write_bytes(content: bytes, path: str | os.PathLike[str]) -> None:
@@ -76,27 +70,20 @@ def write_bytes(content: bytes, path: str | os.PathLike[str]) -> None:
 
     Raises DocumentError.
     """
+    _write(content, path)
+
+
+def _write(content: str | bytes, path: str | os.PathLike[str]) -> None:
     try:
-        target = Path(os.path.realpath(path))
-        if target.exists() and not target.is_file() and not target.is_dir():
-            target.write_bytes(content)  # a device or a pipe cannot be replaced
-        else:
-            _replace(target, content)
+        write_whole(content, path)
     except (OSError, ValueError) as error:
-        message = f"cannot write {os.fspath(path)}: {_reason(error)}"
+        message = f"cannot write {os.fspath(path)}: {reason_of(error)}"
         raise DocumentError(message) from error
 
 
 def check_writable(path: str | os.PathLike[str]) -> None:
     """Nothing when a file can be put there, so that a long search does not end in an error. Raises DocumentError."""
-    target = Path(os.path.realpath(path))
-    reason = None
-    if target.is_dir():
-        reason = "it is a directory"
-    elif not target.parent.is_dir():
-        reason = f"there is no folder {target.parent}"
-    elif not os.access(target if target.exists() else target.parent, os.W_OK):
-        reason = "permission denied"
+    reason = unwritable(path)
     if reason is not None:
         message = f"cannot write {os.fspath(path)}: {reason}"
         raise DocumentError(message)
@@ -112,31 +99,6 @@ def _first_lines(message: str) -> str:
     lines = message.splitlines()
     rest = len(lines) - MAX_FAULTS
     return "\n  ".join(lines if rest <= 0 else [*lines[:MAX_FAULTS], f"and {rest} more"])
-
-
-def _replace(target: Path, content: bytes) -> None:
-    if target.is_dir():
-        raise IsADirectoryError(None, "it is a directory")
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, _mode_of(target))
-        os.replace(temporary, target)
-    except BaseException:
-        os.unlink(temporary)
-        raise
-
-
-def _mode_of(target: Path) -> int:
-    """Permission bits that the file has, or that a new one would get."""
-    if target.exists():
-        return stat.S_IMODE(target.stat().st_mode)
-    mask = os.umask(0)
-    os.umask(mask)
-    return 0o666 & ~mask
 
 
 def _json_object(text: str | bytes, source: str) -> dict[str, Any]:
@@ -173,7 +135,3 @@ def rounded(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: rounded(item) for key, item in value.items()}
     return [rounded(item) for item in value] if isinstance(value, list) else value
-
-
-def _reason(error: OSError | ValueError) -> str:
-    return (error.strerror or str(error)).lower() if isinstance(error, OSError) else str(error)

@@ -5,6 +5,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from cost_models.specs.cluster import ClusterSpec
+from cost_models.specs.kernel_tables import is_none
 from cost_models.specs.model import ModelSpec
 from cost_models.specs.recipe import FrameworkRecipe
 from cost_models.specs.workload import WorkloadSpec
@@ -29,6 +30,11 @@ class Digests(Record):
 
     profile: str = Field(description="hex digest of the hardware profile that timed the operators")
     catalog: str = Field(description="hex digest of the catalog")
+    profile_name: str | None = Field(
+        default=None,
+        description="name of the profile where it was measured: its file is needed to cost the plan anew",
+        exclude_if=is_none,
+    )
 
 
 class PlanDocument(Record):

@@ -134,6 +134,7 @@ class HeterogeneousStage(Record):
     zero_stage: Count
     recompute_layers: Count = Field(description="groups of layers that compute something again")
     device_bytes: Bytes = Field(description="peak of one of its GPUs")
+    gpu: str = Field(min_length=1, description="kind of its GPUs")
 
 
 class HeterogeneousPlan(Record):

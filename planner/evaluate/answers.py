@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from cost_models.schedules.errors import ScheduleError
 from cost_models.specs.errors import SpecError
+from cost_models.specs.measured_profile import MeasuredProfile
 from planner.bands import MEMORY_BANDS, time_band
 from planner.document import verdict_of
 from planner.errors import RequestError
@@ -98,18 +99,18 @@ class Answer:
         return cells | {name: f"{value:.9g}" for name, value in values.items()} | {"fits": self.fits}
 
 
-def answers(rows: Sequence[Mapping[str, Any]]) -> list[Answer]:
-    """An answer for each row, in their order."""
+def answers(rows: Sequence[Mapping[str, Any]], measured: MeasuredProfile | None = None) -> list[Answer]:
+    """An answer for each row, in their order; rows of the device of a `measured` profile are timed by it."""
     filled = [dict(row) for row in rows]
-    found = _answered([(_id(row, index), row) for index, row in enumerate(filled)])
+    found = _answered([(_id(row, index), row) for index, row in enumerate(filled)], measured)
     for column in TRIED:
-        _try_values(filled, found, column)
+        _try_values(filled, found, column, measured)
     return _with_sharding(_with_recompute(found))
 
 
-def _answered(rows: Sequence[tuple[str, Mapping[str, Any]]]) -> list[Answer]:
+def _answered(rows: Sequence[tuple[str, Mapping[str, Any]]], measured: MeasuredProfile | None) -> list[Answer]:
     """An answer for each row as it stands, by its name."""
-    read = [_read(name, row) for name, row in rows]
+    read = [_read(name, row, measured) for name, row in rows]
     runs = {index: one for index, one in enumerate(read) if isinstance(one, Run)}
     costs = dict(zip(runs, costs_of(list(runs.values())), strict=True))
     return [
@@ -118,7 +119,7 @@ def _answered(rows: Sequence[tuple[str, Mapping[str, Any]]]) -> list[Answer]:
     ]
 
 
-def _try_values(rows: list[dict[str, Any]], found: list[Answer], column: str) -> None:
+def _try_values(rows: list[dict[str, Any]], found: list[Answer], column: str, measured: MeasuredProfile | None) -> None:
     """None; rows that leave a column open get, with their answers, the fastest value that fits."""
     trials = [
         (index, value)
@@ -126,7 +127,7 @@ def _try_values(rows: list[dict[str, Any]], found: list[Answer], column: str) ->
         if answer.run is not None
         for value in values_to_try(rows[index], answer.run, column, misfit=_misfits(answer))
     ]
-    tried = _answered([(found[index].id, rows[index] | {column: str(value)}) for index, value in trials])
+    tried = _answered([(found[index].id, rows[index] | {column: str(value)}) for index, value in trials], measured)
     best: dict[int, tuple[int, Answer]] = {}
     for (index, value), answer in zip(trials, tried, strict=True):
         if answer.costs is not None and (index not in best or _preference(answer) < _preference(best[index][1])):
@@ -208,9 +209,9 @@ def _sharded(run: Run | None, stage: int) -> Run:
     return replace(run, zero=zero_mode(stage, stage == 3), recompute=recompute, assumed=(*kept, told))
 
 
-def _read(name: str, row: Mapping[str, Any]) -> Run | Answer:
+def _read(name: str, row: Mapping[str, Any], measured: MeasuredProfile | None) -> Run | Answer:
     try:
-        return read_run(row)
+        return read_run(row, measured)
     except UnsupportedRunError as error:
         return Answer(name, "unsupported", _line(error))
     except (RunError, SpecError, ScheduleError) as error:

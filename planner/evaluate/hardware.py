@@ -7,6 +7,7 @@ from cost_models.specs import catalog
 from cost_models.specs.cluster import ClusterSpec
 from cost_models.specs.errors import SpecError, UnknownNameError
 from cost_models.specs.gpu import GpuSpec
+from cost_models.specs.measured_profile import MeasuredProfile
 from planner.evaluate.cells import Cells
 from planner.evaluate.errors import InvalidRunError, UnsupportedRunError
 
@@ -76,15 +77,23 @@ def _is_of_family(name: str, family: str) -> bool:
     return name.split("-")[0] == family or catalog.key(name) == family
 
 
-def cluster_of(cells: Cells, gpus: int) -> ClusterSpec:
+def cluster_of(cells: Cells, gpus: int, measured: MeasuredProfile | None = None) -> ClusterSpec:
     """The cluster of a row: the preset of its GPU and node size, with the network that `interconnect` names.
 
-    Raises a RunError.
+    A GPU that is the device of a `measured` profile is that device, as it was measured where no preset has it. Raises
+    a RunError.
     """
     node = cells.whole("node_size") or cells.whole("gpus_per_node")
+    device = measured.cluster.gpu if measured else None
+    if measured and device and catalog.key(cells.text("gpu")) == catalog.key(device.name) not in catalog.keys("gpus"):
+        return _of_as_many(measured.cluster, gpus)
     gpu = gpu_named(cells.text("gpu"))
     _tell_memory(cells, gpu)
     preset = _cluster(cells.text("cluster"), gpu.name, node, cells.text("interconnect"))
+    return _of_as_many(preset.replaced(gpu=device) if device and device.name == gpu.name else preset, gpus)
+
+
+def _of_as_many(preset: ClusterSpec, gpus: int) -> ClusterSpec:
     try:
         return preset.with_gpus(gpus)
     except SpecError as error:

@@ -9,7 +9,7 @@ from cost_models.specs.model import ModelSpec
 from cost_models.specs.parameters import parameters
 from cost_models.specs.recipe import FrameworkRecipe
 from planner.evaluate.cells import Cells
-from planner.evaluate.errors import InvalidRunError
+from planner.evaluate.errors import InvalidRunError, UnsupportedRunError
 from planner.evaluate.sharding import read_sharding
 
 __all__ = ["layout_of"]
@@ -40,6 +40,12 @@ SPELLINGS = {
     "zbvformatted": "zb-v",
     **{"".join(filter(str.isalnum, name)): name for name in KNOWN},
 }
+# How the context is split, with letters and digits alone; Megatron's own names among them.
+CONTEXT_SPELLINGS = {
+    **dict.fromkeys(("", "ring", "p2p"), "ring"),
+    **dict.fromkeys(("allgather", "ag"), "all_gather"),
+    **dict.fromkeys(("ulysses", "a2a"), "ulysses"),
+}
 # Schedules of other kinds, and the known one that is nearest in bubble and memory.
 NEAREST = (("dualpipe", "zb-h1"), ("zero", "zb-h1"), ("zb", "zb-h1"))
 
@@ -64,12 +70,13 @@ def layout_of(
     micro_batches = batch // (dp * micro)
     schedule, vpp = _schedule(cells, model, pp, micro_batches)
     _check_heads(model, tp)
+    switched, ring = _context(cells, cp)
     layout = {
         "tp": tp,
         "sequence_parallel": int(tp > 1 and sequence_parallel),
         "cp": cp,
-        "cp_heads": 1,
-        "cp_ring": int(cp > 1),
+        "cp_heads": switched,
+        "cp_ring": ring,
         "ep": ep,
         "etp": etp,
         "pp": pp,
@@ -135,6 +142,15 @@ def _check_heads(model: ModelSpec, tp: int) -> None:
     if model.heads % tp or model.ffn % tp:
         message = f"tp must divide heads ({model.heads}) and ffn ({model.ffn}), got {tp}"
         raise InvalidRunError(message)
+
+
+def _context(cells: Cells, cp: int) -> tuple[int, int]:
+    """cp_heads and cp_ring of how the context is split; without a word it is in a ring, as most frameworks do."""
+    text = "".join(filter(str.isalnum, (cells.text("cp_type") or cells.note("cp_comm_type")).lower()))
+    if text not in CONTEXT_SPELLINGS:
+        message = f"cp_type must be one of all_gather, ring, ulysses, got {text}"
+        raise UnsupportedRunError(message)
+    return {"ring": (1, int(cp > 1)), "all_gather": (1, 0), "ulysses": (cp, 0)}[CONTEXT_SPELLINGS[text]]
 
 
 def _experts(cells: Cells, model: ModelSpec, tp: int, ranks: int) -> tuple[int, int]:

@@ -14,6 +14,7 @@ from cost_models.specs import catalog
 from cost_models.specs.cluster import ClusterSpec
 from cost_models.specs.errors import SpecError
 from cost_models.specs.gpu import GpuSpec
+from cost_models.specs.measured_profile import MeasuredProfile
 from cost_models.specs.model import ModelSpec
 from cost_models.specs.profile import HardwareProfile
 from cost_models.specs.recipe import FrameworkRecipe
@@ -28,6 +29,7 @@ from planner.evaluate.recompute import Recompute, read_recompute
 from planner.evaluate.sharding import Sharding, read_sharding
 from planner.evaluate.split import chunk_sizes, read_sizes
 from planner.fixed import zero_mode
+from planner.given_profile import recipe_on
 
 __all__ = ["Run", "read_run"]
 
@@ -90,8 +92,8 @@ class Run:
         return schedules.placement(self.schedule, *self.groups.shape)
 
 
-def read_run(row: Mapping[str, Any]) -> Run:
-    """The configuration of a row. Raises a RunError."""
+def read_run(row: Mapping[str, Any], measured: MeasuredProfile | None = None) -> Run:
+    """The configuration of a row, on the device of a `measured` profile where that is its GPU. Raises a RunError."""
     cells = Cells(row)
     _refuse_other_tasks(cells)
     gpus = cells.whole("n_gpus")
@@ -101,7 +103,7 @@ def read_run(row: Mapping[str, Any]) -> Run:
     seq_len = cells.whole("seq_len") or cells.assume("seq_len", DEFAULT_SEQ_LEN)
     model = model_of(cells, seq_len)
     recipe = recipe_of(cells)
-    cluster = cluster_of(cells, gpus)
+    cluster = cluster_of(cells, gpus, measured)
     layout, schedule, global_batch = layout_of(cells, model, recipe, cluster)
     workload = _workload(cells, seq_len, global_batch)
     placement = schedules.placement(schedule, layout["pp"], layout["vpp"])
@@ -110,10 +112,11 @@ def read_run(row: Mapping[str, Any]) -> Run:
     zero_stage, reshard = _sharding(cells, recipe)
     reshard = reshard and (layout["pp"] == 1 or recipe.reshards_in_pipeline)
     try:
-        profile = _profile(cluster.gpu.name, cells.text("precision").lower())
+        profile = _profile_of(cluster.gpu.name, cells.text("precision").lower(), measured)
     except SpecError as error:
         raise UnsupportedRunError(str(error)) from error
     _check_precision(workload.precision, cluster.gpu, profile)
+    recipe, _ = recipe_on(recipe, profile)
     recompute = cells.text("recompute")
     zero_bubble = ZERO_BUBBLE in cells.text("framework").lower()
     return Run(
@@ -140,10 +143,20 @@ def _check_precision(precision: str, gpu: GpuSpec, profile: HardwareProfile) -> 
         raise UnsupportedRunError(message)
 
 
+def _profile_of(gpu: str, precision: str, measured: MeasuredProfile | None) -> HardwareProfile:
+    """The measured profile where it is of the GPU, else the catalog's, as `_at_precision`. Raises a RunError."""
+    if measured is not None and measured.cluster.gpu.name == gpu:
+        return _at_precision(measured.profile, gpu, precision)
+    return _profile(gpu, precision)
+
+
 @lru_cache(maxsize=256)
 def _profile(gpu: str, precision: str) -> HardwareProfile:
-    """The profile of a GPU, its fp8 products at the rate of the kind that the precision names. Raises a RunError."""
-    profile = catalog.load_profile(gpu)
+    return _at_precision(catalog.load_profile(gpu), gpu, precision)
+
+
+def _at_precision(profile: HardwareProfile, gpu: str, precision: str) -> HardwareProfile:
+    """The profile with fp8 products at the rate of the kind that the precision names. Raises a RunError."""
     if "fp4" in precision:
         if not gpu.startswith(FP4_GPUS):
             message = f"precision must be one that {gpu} has ({', '.join(profile.gemm)}), got fp4"

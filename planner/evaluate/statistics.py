@@ -35,6 +35,7 @@ CONFIGURATION = (
     "pp",
     "vpp",
     "cp",
+    "cp_type",
     "ep",
     "etp",
     "dp",
@@ -167,7 +168,7 @@ def ranking(compared: Sequence[Comparison]) -> Ranking | None:
         predicted = np.array([np.mean([one.predicted_s for one in same]) for same in configurations])
         tied = np.isclose(predicted, predicted.min(), rtol=1e-9)
         regrets.append(float(seconds[tied].mean() / seconds.min() - 1.0))
-        correlations.append(_spearman(seconds, predicted))
+        correlations.append(spearman(seconds, predicted))
     if not regrets:
         return None
     return Ranking(
@@ -191,7 +192,7 @@ def _scenarios(compared: Sequence[Comparison]) -> list[list[list[Comparison]]]:
     return [list(found.values()) for found in scenarios.values() if len(found) >= LEAST_CONFIGURATIONS]
 
 
-def _spearman(left: Any, right: Any) -> float:
+def spearman(left: Any, right: Any) -> float:
     ranks = [np.array([np.mean(np.flatnonzero(np.sort(side) == value)) for value in side]) for side in (left, right)]
     if any(np.ptp(rank) == 0 for rank in ranks):
         return 0.0

@@ -65,7 +65,7 @@ def explain(
 ) -> Explanation:
     """The formulas of a plan with its numbers put in, of the stages `ranks` (all of them when None).
 
-    Times rest on `profile`, else on the catalog's for the document's GPU. Raises RequestError for a stage that the
+    Times rest on `profile`, else on the document's own. Raises RequestError for a stage that the
     plan does not have or a plan that the cost model cannot place.
     """
     plan = Plan(planned(document, profile))
@@ -119,5 +119,6 @@ def notes(document: PlanDocument, plan: Plan) -> tuple[str, ...]:
         return ()
     profile = plan.model.request.profile
     other = catalog.digest(profile) != document.digests.profile
-    reason = f"its profile is not the {profile.name} profile of this catalog" if other else "the cost model has changed"
+    home = "that was given" if profile.provenance else "of this catalog"
+    reason = f"its profile is not the {profile.name} profile {home}" if other else "the cost model has changed"
     return (f"The document says {recorded_s:.6g} s a step, costed anew it takes {now_s:.6g} s: {reason}.",)

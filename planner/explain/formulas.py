@@ -17,10 +17,12 @@ from sympy.core.function import AppliedUndef
 from cost_models.operators import at_least, maximum
 from cost_models.specs.units import format_bytes
 from cost_models.symbols import MEANINGS, PARTS
+from cost_models.vocabulary import ELEMENTWISE_KINDS, elementwise_name
 from planner.report.quantities import duration
 
 __all__ = [
     "COLLECTIVES",
+    "ELEMENTWISE",
     "Formula",
     "Meaning",
     "constant",
@@ -42,9 +44,10 @@ LARGE, LARGE_BYTES = 1e6, 1024**2
 # Of these, one is not worth a factor: flags, degrees, ratios.
 NEUTRAL_ONES = ("0 or 1", "ranks", "chunks", "1")
 COLLECTIVES = ("all_gather_s", "reduce_scatter_s", "all_reduce_s", "all_to_all_s", "expert_exchange_s")
+ELEMENTWISE = tuple(map(elementwise_name, ELEMENTWISE_KINDS))
 HIDING = ("exposed_s", "exposed_beside_copies_s")
 # Functions of an amount of bytes, their first argument.
-OF_BYTES = (*COLLECTIVES, "elementwise_s", "from_host_s", "to_host_s", "host_step_s")
+OF_BYTES = (*COLLECTIVES, *ELEMENTWISE, "from_host_s", "to_host_s", "host_step_s")
 # The operators that choose or round, as `lower` binds them.
 CHOOSING: Mapping[str, Any] = {
     "at_least": np.greater_equal,

@@ -14,7 +14,7 @@ from cost_models.communication import outermost_tier
 from cost_models.kernels import BACKWARD_PRODUCTS
 from cost_models.layers import chain
 from cost_models.operators import exposed_beside_copies_s, exposed_s
-from planner.explain.formulas import COLLECTIVES, reduced, values_of
+from planner.explain.formulas import COLLECTIVES, ELEMENTWISE, reduced, values_of
 from planner.explain.setting import Expr, Setting
 
 __all__ = ["KINDS", "Call", "OperatorCost", "calls", "unit_operators"]
@@ -28,7 +28,7 @@ KINDS = {
     **dict.fromkeys(GEMMS, "gemm"),
     **dict.fromkeys(GROUPED, "grouped gemm"),
     **dict.fromkeys(ATTENTION, "attention"),
-    "elementwise_s": "elementwise",
+    **dict.fromkeys(ELEMENTWISE, "elementwise"),
     **dict.fromkeys(COLLECTIVES, "collective"),
 }
 # The kind of an operator is that of the weightiest function that it calls.
@@ -39,7 +39,7 @@ FLOPS: Mapping[str, Any] = {
     **dict.fromkeys(GROUPED, lambda rows, columns, inner, _: 2.0 * rows * columns * inner),
     "attention_forward_s": lambda batch, heads, queries, keys, width: 2.0 * batch * heads * queries * keys * width,
     "attention_backward_s": lambda *sizes: BACKWARD_ATTENTION * float(np.prod(sizes)),
-    **dict.fromkeys((*COLLECTIVES, "elementwise_s", "launch_s", "exposed_s"), lambda *_: 0.0),
+    **dict.fromkeys((*COLLECTIVES, *ELEMENTWISE, "launch_s", "exposed_s"), lambda *_: 0.0),
 }
 
 
@@ -49,7 +49,7 @@ class Call:
 
     A collective moves `moved_bytes` among `ranks` that are `stride` apart and reaches the network `tier`; `hidden`
     ones run beside a product. `exposed_s` is what all the times add to the pass, None where that is not of the call
-    alone.
+    alone. `measured` is 1 where the seconds rest on measurements of this size on this device, else 0.
     """
 
     of_pass: str
@@ -63,6 +63,7 @@ class Call:
     stride: int = 1
     tier: str = ""
     hidden: bool = False
+    measured: float = 0.0
     exposed_s: float | None = None
 
 
@@ -71,6 +72,7 @@ class OperatorCost:
     """Seconds of one operator of a unit, of one micro-batch on one rank; `alike` operators of the unit together.
 
     `peak_share` is the share of the peak of its products' dtype that it reaches; none where it multiplies nothing.
+    `measured_share` of the seconds of its kernels and links rests on measurements; none where it takes no time.
     """
 
     unit: str
@@ -82,6 +84,7 @@ class OperatorCost:
     weight_grad_s: float
     flops: float
     peak_share: float | None
+    measured_share: float | None
     communication: str | None
     modules: tuple[str, ...]
     calls: tuple[Call, ...]
@@ -121,10 +124,17 @@ def _costed(setting: Setting, unit: str, operator: Operator, alike: int) -> Oper
         **{name: alike * seconds[name] for name in PASSES},
         flops=flops,
         peak_share=flops / total_s / _peak_flops(setting, kind) if flops and total_s else None,
+        measured_share=_measured_share(called),
         communication=operator.communication,
         modules=operator.modules,
         calls=called,
     )
+
+
+def _measured_share(called: tuple[Call, ...]) -> float | None:
+    """The share of the seconds of some calls that rests on measurements."""
+    total_s = sum(call.times * call.seconds for call in called)
+    return sum(call.measured * call.times * call.seconds for call in called) / total_s if total_s else None
 
 
 def _peak_flops(setting: Setting, kind: str) -> float:
@@ -169,7 +179,7 @@ def _call(setting: Setting, node: AppliedUndef, times: Expr, hidden: bool, of_pa
     arguments = {f"argument {index}": value for index, value in enumerate(node.args)}
     values = setting.evaluated({**arguments, "times": times, "seconds": node})
     sizes = [values[each] for each in arguments]
-    moved = name == "elementwise_s" or name in COLLECTIVES
+    moved = name in ELEMENTWISE or name in COLLECTIVES
     ranks, stride = (int(size) for size in sizes[-2:]) if name in COLLECTIVES else (1, 1)
     return Call(
         of_pass,
@@ -183,4 +193,5 @@ def _call(setting: Setting, node: AppliedUndef, times: Expr, hidden: bool, of_pa
         stride=stride,
         tier=outermost_tier(setting.plan.model.request.cluster, ranks, stride) if ranks > 1 else "",
         hidden=hidden,
+        measured=float(np.ravel(setting.plan.model.coverage[node.func.__name__](*map(np.asarray, sizes)))[0]),
     )

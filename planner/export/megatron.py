@@ -9,6 +9,7 @@ from planner.errors import LauncherFileError
 from planner.export.arguments import Value, as_text, parsed
 from planner.export.bundle import Bundle, Job, require
 from planner.export.choice import EVERY_LAYER, Choice, chunk_layers, is_even
+from planner.export.known import argument_faults
 from planner.export.launch import torchrun
 from planner.export.layout import configuration_of, even_chunks
 from planner.export.reading import Section
@@ -28,6 +29,7 @@ MODULES: dict[RecomputeModule, str] = {
     "moe": "moe",
     "shared_experts": "shared_experts",
 }
+UNSHARDED, OPTIMIZER_SHARDED = "no_shard", "optim"
 SHARDING = {2: "optim_grads", 3: "optim_grads_params"}
 # Connections of a device to its host: one keeps communication behind the kernels that it is launched after, which
 # tensor and context parallelism rely on; sharded weights want more, this is CUDA's own number.
@@ -53,7 +55,10 @@ def bundle(configuration: Configuration) -> Bundle:
 def plan(files: Mapping[str, str], job: Job) -> Configuration:
     """The plan of such files. Raises LauncherFileError."""
     require(files, "megatron", PARALLEL_FILE)
-    return plan_of(Section(parsed(files[PARALLEL_FILE])), job)
+    arguments = parsed(files[PARALLEL_FILE])
+    if faults := argument_faults(arguments):
+        raise LauncherFileError("; ".join(faults))
+    return plan_of(Section(arguments), job)
 
 
 def parallel_arguments(configuration: Configuration) -> dict[str, Value]:
@@ -82,8 +87,6 @@ def parallel_arguments(configuration: Configuration) -> dict[str, Value]:
     if workload.precision == "fp8":
         arguments |= {"fp8_format": "hybrid", "fp8_recipe": "tensorwise"}
     arguments |= _sharding(configuration, choice)
-    if workload.optimizer == "precision-aware":
-        arguments |= _optimizer_types(configuration, choice)
     return arguments | _recompute(choice) | _offload(configuration, choice)
 
 
@@ -129,8 +132,15 @@ def _context(configuration: Configuration) -> dict[str, Value]:
 def _sharding(configuration: Configuration, choice: Choice) -> dict[str, Value]:
     layout, recipe = configuration.parallelism, configuration.recipe
     overlaps = {"overlap_grad_reduce": recipe.overlap_gradient_reduce}
-    if choice.zero_stage == 0:
+    small = configuration.workload.optimizer == "precision-aware"
+    if choice.zero_stage == 0 and not small and not choice.offload.optimizer:
         return {**overlaps}
+    if choice.zero_stage == 0:  # one copy of the states: what steps it is a part of the distributed optimizer
+        alone: dict[str, Value] = {
+            "use_distributed_optimizer": True,
+            "data_parallel_sharding_strategy": UNSHARDED,
+        }
+        return {**alone, **overlaps, **_optimizer_types(configuration, choice)}
     if choice.zero_stage == 3 and not choice.reshard_after_forward:
         return {"use_torch_fsdp2": True, "torch_fsdp2_no_reshard_after_forward": True, "ckpt_format": "torch_dist"}
     overlaps["overlap_param_gather"] = recipe.overlap_parameter_gather and recipe.overlap_gradient_reduce
@@ -273,11 +283,12 @@ def _read_sharding(arguments: Section) -> tuple[int, bool]:
     """The ZeRO stage, and whether weights are freed after the forward pass."""
     if arguments.flag("use_torch_fsdp2"):
         return 3, not arguments.flag("torch_fsdp2_no_reshard_after_forward")
+    words = (UNSHARDED, OPTIMIZER_SHARDED, *SHARDING.values())
     if arguments.flag("use_megatron_fsdp"):
-        words = ("no_shard", "optim", *SHARDING.values())
-        stage = words.index(arguments.word("data_parallel_sharding_strategy", words, "no_shard"))
+        stage = words.index(arguments.word("data_parallel_sharding_strategy", words, UNSHARDED))
         return stage, stage == 3
-    return int(arguments.flag("use_distributed_optimizer")), False
+    sharded = arguments.word("data_parallel_sharding_strategy", words, OPTIMIZER_SHARDED) != UNSHARDED
+    return int(arguments.flag("use_distributed_optimizer") and sharded), False
 
 
 def _read_recompute(arguments: Section) -> tuple[tuple[RecomputeModule, ...], int]:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from cost_models.specs.profile import HardwareProfile
 from planner import compose
 from planner.document import PlanDocument, recompute_summary, zero_summary
 from planner.errors import InfeasibleError
@@ -51,12 +52,15 @@ class Nearest:
     slower_by: float
 
 
-def nearest(document: PlanDocument, launcher: str) -> Nearest:
+def nearest(document: PlanDocument, profile: HardwareProfile | None, launcher: str) -> Nearest:
     """The fastest plan that fits among those of the launcher that keep most of a plan's layout.
+
+    Both are timed by `profile`, else by the plan's own.
 
     Raises InfeasibleError where the launcher has no plan that fits, SpecError when there is no profile of the GPU.
     """
-    request = request_of(document).replaced(target=launcher, schedules=schedules_of(launcher), time_limit_s=LIMIT_S)
+    request = request_of(document, profile)
+    request = request.replaced(target=launcher, schedules=schedules_of(launcher), time_limit_s=LIMIT_S)
     for held in _held(request, layout_of(document.parallelism)):
         if not len(layouts(held, meshes(held))["pp"]):
             continue

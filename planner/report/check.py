@@ -32,7 +32,7 @@ def check_report(found: Checked) -> RenderableType:
 
 
 def _headline(found: Checked) -> Text:
-    request, count = found.configuration.request, len(found.faults)
+    request, count = found.proposal.request, len(found.faults)
     said = f"{count} rule{'s' * (count != 1)} broken" if count else "no rule broken"
     job = f"{request.model.name} on {request.cluster.gpus:,} x {request.cluster.gpu.name}"
     target = "" if request.target == "any" else f", {request.target}"

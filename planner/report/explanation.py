@@ -45,7 +45,10 @@ def _step(model: str, step: StepExplanation, width: int) -> list[RenderableType]
 def _unit(unit: str, operators: tuple[OperatorCost, ...]) -> list[RenderableType]:
     """Products and other kernels of a unit in one table, its collectives in another."""
     table = _table(
-        f"{unit}", "kind", "rows x columns x inner or bytes", right=("ms fwd", "ms dgrad", "ms wgrad", "peak")
+        f"{unit}",
+        "kind",
+        "rows x columns x inner or bytes",
+        right=("ms fwd", "ms dgrad", "ms wgrad", "peak", "measured"),
     )
     for each in operators:
         if not each.total_s or each.communication:
@@ -53,14 +56,14 @@ def _unit(unit: str, operators: tuple[OperatorCost, ...]) -> list[RenderableType
         name = each.name + f" x {each.alike}" * (each.alike > 1)
         peak = percent(each.peak_share, 0) if each.peak_share else ""
         seconds = (digits(1e3 * getattr(each, name)) for name in PASSES.values())
-        table.add_row(name, each.kind, _sizes(each), *seconds, peak)
+        table.add_row(name, each.kind, _sizes(each), *seconds, peak, _measured(each.measured_share))
     collectives = [(each, call) for each in operators if each.communication for call in each.calls]
     parts: list[RenderableType] = [_heading(f"Operators of the {unit}, one micro-batch on one rank"), _body(table)]
     return parts + ([_body(_collectives(collectives))] if collectives else [])
 
 
 def _collectives(calls: Iterable[tuple[OperatorCost, Call]]) -> Table:
-    table = _table("collective", "of", "pass", "group", right=("ranks", "MiB", "ms", "ms exposed"))
+    table = _table("collective", "of", "pass", "group", right=("ranks", "MiB", "ms", "ms exposed", "measured"))
     for each, call in calls:
         times = f"{call.times:g} x " * (call.times != 1)
         exposed = "" if call.exposed_s is None else digits(1e3 * each.alike * call.exposed_s)
@@ -73,8 +76,14 @@ def _collectives(calls: Iterable[tuple[OperatorCost, Call]]) -> Table:
             digits(call.moved_bytes / 2**20),
             digits(1e3 * call.seconds),
             exposed,
+            _measured(call.measured),
         )
     return table
+
+
+def _measured(share: float | None) -> str:
+    """A share in words where it is all or nothing."""
+    return "" if share is None else {0.0: "no", 1.0: "yes"}.get(round(share, 4), percent(share, 0))
 
 
 def _sizes(operator: OperatorCost) -> str:

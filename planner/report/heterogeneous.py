@@ -13,8 +13,10 @@ def heterogeneous_table(plan: HeterogeneousPlan) -> Table:
     table = Table(box=None, padding=(0, 2), pad_edge=False, header_style="dim")
     for name in ("stage", "GPUs", "TP", "DP", "MBS", "layers", "ZeRO", "recompute", "GiB"):
         table.add_column(name, justify="right", no_wrap=True)
+    several = len({stage.gpu for stage in plan.stages}) > 1
     for rank, stage in enumerate(plan.stages):
-        degrees = (rank, stage.gpus, stage.tp, stage.dp, stage.micro_batch_size)
+        gpus = f"{stage.gpus} {stage.gpu}" if several else stage.gpus
+        degrees = (rank, gpus, stage.tp, stage.dp, stage.micro_batch_size)
         held = (stage.layers, stage.zero_stage, stage.recompute_layers)
         table.add_row(*map(str, (*degrees, *held)), gib(stage.device_bytes))
     step, gain = duration(plan.step_time_s), percent(plan.faster_by, 2)

@@ -138,6 +138,9 @@ def _launchers(document: PlanDocument) -> RenderableType:
     fields = inexpressible_fields(document)
     if fields:
         lines.append(f"No open launcher can express, as it is: {', '.join(fields)}.")
+    others = [answer for answer in document.launchers.values() if not answer.expressible]
+    if others and not any(answer.best_step_time_s for answer in others):
+        lines.append("The best plan of each launcher that cannot, and what that costs: --advise.")
     return _list(lines)
 
 

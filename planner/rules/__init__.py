@@ -15,12 +15,12 @@ from planner.rules.accelerate import ACCELERATE, ACCELERATE_RULES, AXOLOTL, AXOL
 from planner.rules.automodel import AUTOMODEL, AUTOMODEL_RULES
 from planner.rules.choices import RECOMPUTE_MODULES
 from planner.rules.deepspeed import DEEPSPEED, DEEPSPEED_RULES
-from planner.rules.express import CONTEXT_TYPES, RANK_ORDERS, Launcher
+from planner.rules.express import CONTEXT_TYPES, OPTIMIZERS, PRECISIONS, RANK_ORDERS, Launcher
 from planner.rules.layout import LAYOUT_RULES
 from planner.rules.maxtext import MAXTEXT, MAXTEXT_RULES
 from planner.rules.megatron import BRIDGE, BRIDGE_RULES, MEGATRON, MEGATRON_RULES
 from planner.rules.nanotron import NANOTRON, NANOTRON_RULES
-from planner.rules.recipe import OPTIMIZERS, PRECISIONS, RECIPE_RULES
+from planner.rules.recipe import RECIPE_RULES
 from planner.rules.rule import SCOPES, Rule, Scope, Values, nearest_divisors
 from planner.rules.schedules import FLEXIBLE, SCHEDULES
 from planner.rules.torchtitan import TORCHTITAN, TORCHTITAN_RULES

@@ -11,6 +11,8 @@ from planner.rules.schedules import SCHEDULES
 
 __all__ = [
     "CONTEXT_TYPES",
+    "OPTIMIZERS",
+    "PRECISIONS",
     "RANK_ORDERS",
     "Launcher",
     "experts_in_one_piece",
@@ -31,6 +33,10 @@ __all__ = [
 
 CONTEXT_TYPES = ("all_gather", "ring", "ulysses", "hierarchical")
 RANK_ORDERS = ("tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp")
+PRECISIONS = ("bf16", "fp8")
+"""Data types of matrix products."""
+OPTIMIZERS = ("adamw", "adamw-8bit", "precision-aware")
+"""AdamW with fp32 moments, with moments of 8 bits, with moments and main gradients in bf16 (Megatron-Core)."""
 NAMED = dict(enumerate(SCHEDULES))
 
 

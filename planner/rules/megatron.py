@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from planner.rules.choices import RECOMPUTE_MODULES, equal_on_stages, host_takes_nothing
-from planner.rules.express import RANK_ORDERS, Launcher, runs_schedules
+from planner.rules.express import OPTIMIZERS, RANK_ORDERS, Launcher, runs_schedules
 from planner.rules.rule import Rule, Values
 from planner.rules.schedules import SCHEDULES
 
@@ -13,6 +13,7 @@ __all__ = ["BRIDGE", "BRIDGE_RULES", "MEGATRON", "MEGATRON_RULES"]
 
 MEGATRON = Launcher("megatron", "megatron-core 0.19")
 BRIDGE = Launcher("bridge", "Megatron Bridge 0.6")
+PRECISION_AWARE = OPTIMIZERS.index("precision-aware")
 SELECTIVE = tuple(f"recompute_{module}" for module in RECOMPUTE_MODULES if module != "full")
 
 
@@ -20,8 +21,23 @@ def _recomputes_something(values: Values) -> Any:
     return np.any([np.not_equal(values[name], 0) for name in (*SELECTIVE, "recompute_full")], axis=0)
 
 
+def _on_distributed_optimizer(values: Values) -> Any:
+    """Where Megatron's distributed optimizer steps: sharded states other than FSDP2's, or one copy of them."""
+    by_fsdp2 = np.equal(values["zero_stage"], 3) & np.equal(values["reshard"], 0)
+    sharded = np.greater_equal(values["zero_stage"], 1) & ~by_fsdp2
+    return sharded | (np.equal(values["zero_stage"], 0) & np.equal(values["dp"] * values["cp"], 1))
+
+
 def _selective(values: Values) -> Any:
     return np.any([np.not_equal(values[name], 0) for name in SELECTIVE], axis=0)
+
+
+SHARDED = "zero_stage 1 or more (3 with reshard_after_forward), or 0 with dp and cp 1"
+
+
+def _sharding(values: Values) -> str:
+    kept = ", reshard_after_forward false" if values["zero_stage"] == 3 and not values["reshard"] else ""
+    return f"zero_stage {values['zero_stage']}{kept} with dp {values['dp']}, cp {values['cp']}"
 
 
 def _recompute_rules(launcher: Launcher) -> tuple[Rule, ...]:
@@ -83,12 +99,16 @@ def _offload_rules(launcher: Launcher) -> tuple[Rule, ...]:
             "offloads-sharded-optimizer",
             "offload",
             "stage",
-            "optimizer states leave the device only where they are sharded",
-            "--optimizer-cpu-offload is a part of the distributed optimizer.",
-            lambda v: np.equal(v["offload_optimizer"], 0) | np.greater_equal(v["zero_stage"], 1),
-            lambda v: f"offload of optimizer needs zero_stage 1 or more, got {v['zero_stage']}",
+            "optimizer states leave the device only where the distributed optimizer holds them",
+            "--optimizer-cpu-offload needs --use-precision-aware-optimizer, a part of the distributed optimizer, which "
+            "torch's FSDP2 excludes.",
+            lambda v: np.equal(v["offload_optimizer"], 0) | _on_distributed_optimizer(v),
+            lambda v: f"offload of optimizer needs {SHARDED}, got {_sharding(v)}",
             offload_optimizer=1.0,
             zero_stage=0,
+            reshard=0,
+            dp=8,
+            cp=1,
         ),
         launcher.rule(
             "offloads-activations-of-layers",
@@ -104,6 +124,24 @@ def _offload_rules(launcher: Launcher) -> tuple[Rule, ...]:
             **dict.fromkeys((*SELECTIVE, "recompute_full"), 0) | {"offload_activations": 0.5, "pp": 2},
             stage_layers=40,
         ),
+    )
+
+
+def _steps_precision_aware_where_sharded(launcher: Launcher) -> Rule:
+    """The precision-aware optimizer steps on the shards of the distributed optimizer."""
+    return launcher.rule(
+        "shards-precision-aware-optimizer",
+        "zero_stage",
+        "stage",
+        "the precision-aware optimizer has states that the distributed optimizer holds",
+        "--use-precision-aware-optimizer is refused without --use-distributed-optimizer, which torch's FSDP2 excludes.",
+        lambda v: np.not_equal(v["optimizer"], PRECISION_AWARE) | _on_distributed_optimizer(v),
+        lambda v: f"the precision-aware optimizer needs {SHARDED}, got {_sharding(v)}",
+        optimizer=PRECISION_AWARE,
+        zero_stage=0,
+        reshard=0,
+        dp=8,
+        cp=1,
     )
 
 
@@ -164,6 +202,7 @@ def _rules(launcher: Launcher, keeps_weights: Rule) -> tuple[Rule, ...]:
         keeps_weights,
         *_recompute_rules(launcher),
         *_offload_rules(launcher),
+        _steps_precision_aware_where_sharded(launcher),
         *equal_on_stages(launcher, "It is a flag, one value for all ranks.", "zero", "recompute", "offload"),
     )
 

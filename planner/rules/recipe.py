@@ -5,19 +5,14 @@ import numpy as np
 from planner.rules.accelerate import ACCELERATE, AXOLOTL, TRAINER
 from planner.rules.automodel import AUTOMODEL
 from planner.rules.deepspeed import DEEPSPEED
-from planner.rules.express import Launcher
+from planner.rules.express import OPTIMIZERS, PRECISIONS, Launcher
 from planner.rules.maxtext import MAXTEXT
 from planner.rules.megatron import BRIDGE, MEGATRON
 from planner.rules.nanotron import NANOTRON
 from planner.rules.rule import Rule
 from planner.rules.torchtitan import TORCHTITAN
 
-__all__ = ["OPTIMIZERS", "PRECISIONS", "RECIPE_RULES"]
-
-PRECISIONS = ("bf16", "fp8")
-"""Data types of matrix products."""
-OPTIMIZERS = ("adamw", "adamw-8bit", "precision-aware")
-"""AdamW with fp32 moments, with moments of 8 bits, with moments and main gradients in bf16 (Megatron-Core)."""
+__all__ = ["RECIPE_RULES"]
 
 
 def _computes_in_bf16(launcher: Launcher, why: str) -> Rule:

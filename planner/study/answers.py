@@ -18,7 +18,7 @@ from cost_models import expression_store
 from cost_models.specs import catalog
 from cost_models.specs.errors import SpecError
 from planner.document import dumps, write_text
-from planner.errors import DocumentError, InfeasibleError, LimitReached, PlannerError
+from planner.errors import DocumentError, InfeasibleError, Interrupted, LimitReached, PlannerError
 from planner.request import PlanRequest
 from planner.summary import PlanSummary
 
@@ -39,13 +39,18 @@ class Answer:
 
 
 def answered(request: PlanRequest) -> Answer:
-    """The answer to one request, searched in this process alone: the document is that of `plan` by itself."""
+    """The answer to one request, searched in this process alone: the document is that of `plan` by itself.
+
+    Raises Interrupted on Ctrl-C: that is no answer.
+    """
     from planner.search import plan
 
     try:
         document = plan(request)
     except LimitReached as limit:
         return Answer("limit", (str(limit),), dumps(limit.document), PlanSummary.of(limit.document))
+    except Interrupted:
+        raise
     except InfeasibleError as error:
         return Answer("infeasible", tuple(error.messages))
     except (PlannerError, SpecError) as error:

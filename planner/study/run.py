@@ -1,6 +1,7 @@
 """A study: scenarios planned beside each other, each once, each exactly as `plan` alone would."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -142,7 +143,10 @@ def conduct(
     backend: Backend = "loky",
     progress: Callable[[StudyProgress], None] | None = None,
 ) -> bool:
-    """Whether an interrupt came before every request, by digest, had its answer; those that came are kept."""
+    """Whether an interrupt came before every request, by digest, had its answer; those that came are kept.
+
+    Raises PlannerError where another process was ended.
+    """
     pending = {digest: request for digest, request in requests.items() if answers.get(digest) is None}
     kept = len(requests) - len(pending)
     if progress is not None:
@@ -157,6 +161,9 @@ def conduct(
                 progress(StudyProgress(finished, kept, len(requests)))
     except (KeyboardInterrupt, Interrupted):
         return True
+    except BrokenProcessPool as error:
+        message = f"one of the {jobs} processes of --jobs was ended, perhaps for want of memory; what finished is kept"
+        raise PlannerError(message) from error
     return False
 
 

@@ -26,6 +26,7 @@ KEYS = {
     "cluster": "cluster",
     "nodes": "nodes",
     "gpus-per-node": "gpus_per_node",
+    "profile": "profile",
     "seq-len": "seq_len",
     "global-batch": "global_batch",
     "global-batch-tokens": "global_batch_tokens",

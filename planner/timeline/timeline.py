@@ -6,6 +6,7 @@ import numpy as np
 
 from cost_models.schedules.errors import ScheduleError
 from cost_models.schedules.times import FloatArray
+from cost_models.specs.profile import HardwareProfile
 from planner.document import PlanDocument
 from planner.errors import RequestError
 from planner.fixed import planned
@@ -30,8 +31,8 @@ class Timeline:
     """Memory of one GPU."""
 
 
-def timeline_of_plan(document: PlanDocument) -> Timeline:
-    """The step of a plan document, costed anew and replayed.
+def timeline_of_plan(document: PlanDocument, profile: HardwareProfile | None = None) -> Timeline:
+    """The step of a plan document, costed anew and replayed, timed by `profile`, else by its own.
 
     Raises RequestError when its schedule is unknown or cannot run its micro-batches, or when its stages are not split
     as the search splits them; SpecError when the catalog has no profile of its GPU.
@@ -41,7 +42,7 @@ def timeline_of_plan(document: PlanDocument) -> Timeline:
         message = f"parallelism.schedule must be one of {', '.join(SCHEDULES)}, got {name!r}"
         raise RequestError(message)
     try:
-        return timeline_of(planned(document))
+        return timeline_of(planned(document, profile))
     except ScheduleError as error:
         message = f"parallelism.schedule {name!r} cannot be replayed: {error}"
         raise RequestError(message) from error

@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from cost_models import surface
 from cost_models.specs.gpu import GpuSpec
 from cost_models.specs.profile import HardwareProfile
-from profiles import sources, surface
+from profiles import sources
 from profiles.sources import Array, Row, System
 
 TILE_ROWS = 128

@@ -5,9 +5,10 @@ from typing import Any
 
 import numpy as np
 
+from cost_models import surface
 from cost_models.specs.gpu import GpuSpec
 from cost_models.specs.profile import HardwareProfile
-from profiles import sources, surface
+from profiles import sources
 from profiles.sources import Array, System
 
 OPERATIONS = {
@@ -18,6 +19,8 @@ OPERATIONS = {
 }
 ELEMENT_BYTES = 2.0  # the tables count fp16 elements
 BYTES = 2.0 ** np.arange(10, 31)
+L4_RANKS = np.array([2.0, 4.0, 8.0])
+REDUCED = 1.1  # seconds of a reduce-scatter over those of a gather, in Mist's cost model
 
 
 def collective_tables(folder: Path, system: System, gpu: GpuSpec, profile: HardwareProfile) -> dict[str, Any] | None:
@@ -40,6 +43,32 @@ def collective_tables(folder: Path, system: System, gpu: GpuSpec, profile: Hardw
         "line_rate_bytes_per_s": gpu.nvlink_bandwidth_bytes_per_s,
         "reference_share": profile.link_fraction["nvlink"],
         "operations": operations,
+    }
+
+
+def l4_tables(folder: Path, profile: HardwareProfile, line_rate_bytes_per_s: float) -> dict[str, Any]:
+    """Return the fields of CollectiveTables of the L4's PCIe, from the lines that Mist measured for 2, 4 and 8 GPUs.
+
+    Its rates are GiB/s and its reduce-scatter takes 1.1 times a gather, as its cost model reads them. An all-reduce is
+    counted as both, which are the halves of a ring.
+    """
+    rows = sources.read(folder, sources.L4_LINKS, lambda row: row["gpu"] == "l4")
+    values = {row["param"]: float(row["value"]) for row in rows}
+    names = [f"g2g_inter1_intra{ranks:.0f}" for ranks in L4_RANKS]
+    rate = np.array([[2**30 * values[f"{name}_GBps"]] for name in names])
+    latency_s = np.array([[values[f"{name}_beta_s"]] for name in names])
+    passed = BYTES * (L4_RANKS - 1)[:, None] / L4_RANKS[:, None]
+    gather_s = passed / rate + latency_s
+    seconds = {"all_gather": gather_s, "reduce_scatter": REDUCED * gather_s, "all_reduce": (1 + REDUCED) * gather_s}
+    axes = {"ranks": L4_RANKS.tolist(), "bytes": BYTES.tolist()}
+    return {
+        "kind": "pcie",
+        "line_rate_bytes_per_s": line_rate_bytes_per_s,
+        "reference_share": profile.link_fraction["pcie"],
+        "operations": {
+            name: {"axes": axes, "shares": surface.rounded(passed / line_rate_bytes_per_s / taken_s)}
+            for name, taken_s in seconds.items()
+        },
     }
 
 

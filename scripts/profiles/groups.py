@@ -5,8 +5,9 @@ from typing import Any
 
 import numpy as np
 
+from cost_models import surface
 from cost_models.kernels import GROUP_TILE_TOKENS
-from profiles import sources, surface
+from profiles import sources
 from profiles.sources import Array, Row, System
 
 # Rows of a group. Below the first measured node a tile is part-filled, whatever it holds; far above, one product.

@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from cost_models import surface
 from cost_models.kernels import OPERAND_BYTES, OUTPUT_BYTES
 from cost_models.specs.gpu import GpuSpec
-from profiles import sources, surface
+from profiles import sources
 from profiles.sources import Array, System
 
 # The time of a product that is this near to its bytes' says little of its arithmetic.

@@ -1,8 +1,8 @@
 """`python -m tests.benchmarks.studies` times a study of 200 scenarios of llama3-70b, and tells where its time goes.
 
 5 numbers of GPUs x 4 memories x 5 lengths x 2 batches, by the command itself in a new process, with nothing kept from
-an earlier run but lowered expressions. The table, CSV and JSON are made, too. CPU seconds are those of all processes: on
-a busy machine they are what can be compared.
+an earlier run but lowered expressions. The table, CSV and JSON are made, too. CPU seconds are those of all processes:
+on a busy machine they are what can be compared.
 """
 
 import argparse

@@ -89,6 +89,13 @@ def test_a_plan_document_is_checked(capsys: pytest.CaptureFixture[str], monkeypa
     [
         (["check", "tp=2"], "the model is missing"),
         (["check", "nowhere.json"], "nowhere.json"),
+        (["check", "tp", *JOB], "there is no plan document 'tp', and pairs are field=value such as tp=8,pp=2"),
+        (["check", "", *JOB], "there is no plan document ''"),
+        ([*JOB, "--largest-model", ""], "must be how names of the catalog begin, such as llama3, got ''"),
+        ([*JOB, "--min-gpus", "--search", "offload"], "--search offload cannot be given with --min-gpus"),
+        ([*JOB, "--min-gpus", "-o", "/no/where.json"], "cannot write /no/where.json"),
+        ([*JOB, "--max-seq-len", "--stats", "/no/where.json"], "cannot write /no/where.json"),
+        ([*JOB, "--max-global-batch", "--why-not", "tpp=2"], "did you mean 'tp'"),
         (["check", GOLDEN, "--gpus", "8"], "--gpus cannot be given with a plan document"),
         (["check", GOLDEN, "--target", "megatrn"], "--target must be one of"),
         (["check", "tpp=2", *JOB], "did you mean 'tp'"),
@@ -113,6 +120,35 @@ def test_fewest_gpus_are_found_without_a_count(capsys: pytest.CaptureFixture[str
     assert code == 0
     assert found["capacity"]["answer"] == found["plan"]["cluster"]["gpus"] == read(file).cluster.gpus == 1
     assert found["capacity"]["frontier"][0]["fits"]
+
+
+@pytest.mark.slow
+def test_the_plan_of_a_question_is_told_as_any_plan(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """--why-not, --advise and --stats are of the plan of the answer."""
+    stats = tmp_path / "stats.json"
+    question = ["--model", "gpt2", "--mem", "80GB", "--seq-len", "1k", "--global-batch", "4", "--min-gpus"]
+    asked = [*question, *TINY, "--why-not", "tp=2", "--advise", "--stats", str(stats)]
+    code, found = answer(capsys, *asked)
+    assert code == 0
+    assert list(found) == ["capacity", "plan", "changes", "relief", "why_not"]
+    assert found["why_not"]["rules"][0]["id"] == "degrees-multiply"
+    assert found["plan"]["launchers"]["accelerate"]["best_step_time_s"] > 0
+    assert json.loads(stats.read_text(encoding="utf-8"))["layouts"] > 0
+    assert run(asked) == 0
+    out = capsys.readouterr().out
+    headings = ["fewest GPUs: 1", "certificate", "Launchers", "why not tp=2"]
+    places = [out.index(heading) for heading in headings]
+    assert places == sorted(places)
+
+
+def test_clusters_of_several_kinds_are_for_plans_alone(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """A question or a check names one of the kinds."""
+    file = tmp_path / "two.toml"
+    file.write_text('name = "two"\n[[groups]]\ngpu = "h100"\ngpus = 4\n[[groups]]\ncluster = "dgx-a100"\ngpus = 8\n')
+    job = ["--model", "llama3-8b", "--cluster", str(file)]
+    for arguments in ([*job, "--min-gpus"], ["check", "tp=2", *job]):
+        assert run(arguments) == 2
+        assert "name one kind here (h100, dgx-a100) and --gpus" in capsys.readouterr().err
 
 
 def test_a_question_without_answer_exits_1(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,29 +13,36 @@ from cli.main import app
 FLAGS = {
     "": "--advise --assume --best-upgrade --cheapest --cluster --days --gap --global-batch --global-batch-tokens --gpu "
     "--gpus --gpus-per-node --install-completion --jobs --json --largest-model --max-global-batch --max-seq-len --mem "
-    "--min-gpus --model --nodes --one-more-node --optimizer --output --precision --price --recipe --report --schedule "
-    "--search --seq-len --set --show-completion --stats --target --time-limit --tokens --top-k --upgrade-by --version "
-    "--why-not -o",
+    "--min-gpus --model --nodes --one-more-node --optimizer --output --precision --price --profile --recipe --report "
+    "--schedule --search --seq-len --set --show-completion --stats --target --time-limit --tokens --top-k --upgrade-by "
+    "--version --why-not -o",
     "check": "--cluster --global-batch --global-batch-tokens --gpu --gpus --gpus-per-node --json --mem --model --nodes "
-    "--optimizer --output --precision --recipe --seq-len --set --target -o",
+    "--optimizer --output --precision --profile --recipe --seq-len --set --target -o",
     "clusters": "--json",
-    "evaluate": "--json --out",
-    "explain": "--json --stage --why-not",
-    "export": "--json --nearest --output --to -o",
+    "dry-run": "--all-kinds --json --profile --rank",
+    "evaluate": "--json --out --profile",
+    "explain": "--json --profile --stage --why-not",
+    "export": "--json --nearest --output --profile --to -o",
     "gpus": "--json",
+    "loop": "--bad --best --full --global-batch --json --model --output --profile --quick --random --ranks --rounds "
+    "--seq-len --steps -o",
     "models": "--json",
     "port": "--json --output --to -o",
+    "profile": "--device --full --global-batch --json --model --output --quick --ranks --seq-len -o",
+    "profile diff": "--json --most",
+    "profile merge": "--json --output -o",
+    "profile show": "--json --svg",
     "recipes": "--json",
     "rules": "--json --launcher",
     "run": "--data --json --learning-rate --local-ranks --log --report --seed --steps --timeout --weights",
     "schema": "--json",
-    "show": "--json --report",
-    "simulate": "--compare --html --json --perturb --svg --trace",
+    "show": "--json --profile --report",
+    "simulate": "--compare --html --json --perturb --profile --svg --trace",
     "verify": "--json --timeout",
     "what-if": "--assume --backend --cluster --csv --days --documents --gap --global-batch --global-batch-tokens --gpu "
     "--gpus --gpus-per-node --jobs --json --keep --mem --model --nodes --optimizer --output --parquet --precision "
-    "--price --recipe --report --schedule --search --seq-len --set --sweep --target --time-limit --tokens --top-k "
-    "--yes -o",
+    "--price --profile --recipe --report --schedule --search --seq-len --set --sweep --target --time-limit --tokens "
+    "--top-k --yes -o",
 }
 COMMAND = [sys.executable, "-m", "cli.main"]
 HEAVY = ("torch", "sympy", "pandas", "pulp", "highspy", "numpy", "networkx", "pydantic")
@@ -46,6 +53,9 @@ def test_verbs_and_flags_are_frozen() -> None:
     command = typer.main.get_command(app)
     context = typer.Context(command)
     verbs = {name: command.get_command(context, name) for name in command.list_commands(context)}
+    for group in [name for name, verb in verbs.items() if hasattr(verb, "list_commands")]:
+        names = verbs[group].list_commands(context)
+        verbs |= {f"{group} {name}": verbs[group].get_command(context, name) for name in names}
     names = {
         name: [flag for parameter in verb.params for flag in (*parameter.opts, *parameter.secondary_opts)]
         for name, verb in {"": command, **verbs}.items()
@@ -54,26 +64,17 @@ def test_verbs_and_flags_are_frozen() -> None:
     assert flags == FLAGS
 
 
-def test_help_starts_at_once() -> None:
-    """`plan --help` takes at most 0.3 s of CPU (best of up to eight, machines are noisy) and loads nothing heavy."""
+def test_help_loads_nothing_heavy() -> None:
+    """`plan --help` answers from typer alone; tests/benchmarks/startup.py tells how soon."""
     code = (
-        "import resource, sys\n"
+        "import sys\n"
         "from cli.main import run\n"
         "assert run(['--help']) == 0\n"
-        "usage = resource.getrusage(resource.RUSAGE_SELF)\n"
-        f"loaded = [name for name in {HEAVY!r} if name in sys.modules]\n"
-        "print(usage.ru_utime + usage.ru_stime, *loaded, file=sys.stderr)\n"
+        f"print(*[name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)\n"
     )
-    runs = []
-    for _ in range(8):
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-        cpu_time_s, *loaded = done.stderr.split()
-        assert loaded == []
-        assert "--model" in done.stdout
-        runs.append(float(cpu_time_s))
-        if runs[-1] <= 0.3:
-            break
-    assert min(runs) <= 0.3, runs
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr.split() == []
+    assert "--model" in done.stdout
 
 
 @pytest.mark.parametrize("verb", ["models", "gpus", "clusters", "schema", "--version"])

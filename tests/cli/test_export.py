@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from cli.main import run
-from planner.document import dumps
-from planner.export import files_in, imported
-from tests.planner.export.test_exporters import alike, zb_v
+from planner.document import Offload, PlanDocument, dumps
+from planner.export import EXPORTERS, files_in, imported
+from tests.planner.export.test_exporters import alike, uneven, zb_v
 
 PLAN = "tests/golden/llama3-8b_8.json"
 
@@ -57,6 +57,65 @@ def test_what_cannot_be_expressed_is_exit_3_with_the_fields(tmp_path: Path, caps
     assert "schedule" in error["fields"]
     assert {each["rule"] for each in error["refusals"]} >= {"megatron-runs-schedule"}
     assert not Path(out).exists()
+
+
+SHARDED = {"zero_stage": 3, "reshard_after_forward": True}
+NO_PIPELINES = dict.fromkeys(("accelerate", "trainer", "axolotl"), "pp")
+# By what a plan has: the plan, and of every launcher that lacks it the field that its export is refused for.
+LACKING: dict[str, tuple[PlanDocument, dict[str, str]]] = {
+    "ZB-V": (
+        zb_v(),
+        NO_PIPELINES | dict.fromkeys(("megatron", "bridge", "deepspeed", "nanotron", "maxtext"), "schedule"),
+    ),
+    "uneven stages": (uneven(), NO_PIPELINES | dict.fromkeys(("deepspeed", "nanotron", "maxtext"), "layers")),
+    "ZeRO-3 with a pipeline": (
+        alike(**SHARDED),
+        NO_PIPELINES | dict.fromkeys(("deepspeed", "nanotron"), "zero_stage"),
+    ),
+    "a fraction": (
+        alike(offload=Offload(optimizer=0.5)),
+        dict.fromkeys(set(EXPORTERS) - {"megatron", "bridge"}, "offload"),
+    ),
+}
+
+
+@pytest.mark.parametrize("launcher", [*EXPORTERS, "runtime"])
+@pytest.mark.parametrize("what", LACKING)
+def test_what_a_launcher_lacks_is_exit_3_with_the_field(what: str, launcher: str, tmp_path: Path, capsys) -> None:
+    """Each launcher with each: the field is told where it lacks it, and no such field where it has it."""
+    document, field = LACKING[what]
+    path = tmp_path / "plan.json"
+    path.write_text(dumps(document), encoding="utf-8")
+    code = run(["export", str(path), "--to", launcher, "--json"])
+    record = json.loads(capsys.readouterr().out)
+    if launcher in field:
+        assert code == record["error"]["exit_code"] == 3
+        assert field[launcher] in record["error"]["fields"]
+    else:
+        told = record["error"]["fields"] if code == 3 else []
+        assert code in (0, 3)
+        assert not set(told) & set(field.values())
+
+
+@pytest.mark.parametrize(
+    ("what", "launchers"),
+    [
+        ("ZB-V", ("torchtitan", "automodel")),
+        ("uneven stages", ("megatron", "bridge", "torchtitan", "automodel")),
+        ("ZeRO-3 with a pipeline", ("megatron", "bridge", "torchtitan", "automodel")),
+        ("a fraction", ("megatron", "bridge")),
+    ],
+)
+def test_what_a_launcher_has_is_exported(what: str, launchers: tuple[str, ...], tmp_path: Path, capsys) -> None:
+    """The other side: with states sharded as these launchers shard them the same plans are theirs."""
+    document = LACKING[what][0]
+    if what != "a fraction":
+        document = document.replaced(stages=tuple(stage.replaced(**SHARDED) for stage in document.stages))
+    path = tmp_path / "plan.json"
+    path.write_text(dumps(document), encoding="utf-8")
+    for launcher in launchers:
+        assert run(["export", str(path), "--to", launcher, "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["launcher"] == launcher
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """Broken model files, through the command: exit code 2, one message with the key, at once, no traceback."""
 
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -107,13 +106,11 @@ def test_a_broken_file_is_one_message(
 
 @pytest.mark.parametrize("file", ["config.json", "mine.toml", "model.safetensors"])
 def test_a_hundred_megabytes_are_refused_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str], file: str) -> None:
-    """Weights under any name cost no time: the size decides, well within two seconds."""
+    """Weights under any name cost no time: the size decides before anything is read."""
     path = tmp_path / file
     with path.open("wb") as handle:
         handle.truncate(100_000_000)
-    started_s = time.process_time()
     assert run(["--model", str(path), *HARDWARE]) == 2
-    assert time.process_time() - started_s < 2
     assert f"cannot read {path}: 100,000,000 bytes" in capsys.readouterr().err
 
 
@@ -124,9 +121,7 @@ def test_a_document_of_a_hundred_megabytes_is_refused_at_once(
     path = tmp_path / "plan.json"
     path.write_text('{"schema_version": 1, "stages": [' + "{}," * 33_000_000 + "{}]}")
     for file in (str(path), "/dev/zero"):
-        started_s = time.process_time()
         assert run(["show", file]) == 2
-        assert time.process_time() - started_s < 2
         assert f"{file} is not a plan document: it has over 16,777,216 bytes" in capsys.readouterr().err
 
 

@@ -82,6 +82,8 @@ def test_the_report_ends_with_the_launchers(capsys: pytest.CaptureFixture[str]) 
     assert "runtime: yes" in told.replace("\n    ", " ")
     assert "its best plan takes" not in told
     assert "its best plan takes" in more
+    assert "what that costs: --advise" in told
+    assert "--advise" not in more
 
 
 def test_advice_that_is_interrupted_keeps_the_plan(

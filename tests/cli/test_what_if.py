@@ -157,6 +157,3 @@ def test_questions_do_not_mix(capsys: pytest.CaptureFixture[str]) -> None:
     code, _, errors = ran(capsys, *JOB, "--gpus", "2", "--one-more-node", "--min-gpus")
     assert code == 2
     assert "--min-gpus and --one-more-node are questions of their own: ask one at a time" in errors
-    code, _, errors = ran(capsys, *JOB, "--gpus", "2", "--min-gpus", "--tokens", "1T")
-    assert code == 2
-    assert "have no effect with --min-gpus" in errors

@@ -52,3 +52,15 @@ def test_corners_weigh_the_nodes_that_interpolation_reads():
     assert np.exp((np.log(values.ravel())[nodes] * weights).sum(axis=1)) == pytest.approx(
         LogLattice(AXES, values)(*sizes)
     )
+
+
+def test_an_axis_of_one_node_holds_for_every_size():
+    """Its size changes nothing, the others interpolate as without it; corners weigh the other axis alone."""
+    rng = np.random.default_rng(4)
+    values = rng.random(3) + 0.5
+    line, plane = LogLattice(AXES[:1], values), LogLattice((AXES[0], [8.0]), values)
+    sizes = rng.uniform(1, 40, 50)
+    assert plane(sizes, rng.uniform(1, 100, 50)) == pytest.approx(line(sizes))
+    nodes, weights = corners((AXES[0], [8.0]), [sizes, np.full(50, 3.0)])
+    assert nodes.shape == (50, 2)
+    assert np.exp((np.log(values)[nodes] * weights).sum(axis=1)) == pytest.approx(line(sizes))

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from planner.document import Configuration
-from planner.export import exported
+from planner.export import Bundle
 
 PARSERS = Path(__file__).parent / "parsers"
 VARIABLE = "MESHPLAN_LAUNCHERS"
@@ -26,13 +26,15 @@ PACKAGES = {
     "accelerate": "accelerate",
     "trainer": "transformers",
     "automodel": "nemo_automodel.recipes._dist_utils",
+    "nanotron": "nanotron",
     "axolotl": "axolotl.utils.schemas.config",
     "maxtext": "maxtext",
 }
 
 
-# Wheels for newer Pythons that are unpacked beside the environment.
-UNPACKED = {"megatron": "megatron", "bridge": "megatron", "maxtext": "maxtext"}
+# Wheels for newer Pythons that are unpacked beside the environment, and what is read of them.
+UNPACKED = {"megatron": "megatron", "megatron_arguments": "megatron", "bridge": "megatron", "maxtext": "maxtext"}
+WHEELS = {"megatron": "megatron/training", "maxtext": "maxtext"}
 
 
 @dataclass(frozen=True)
@@ -52,19 +54,13 @@ def folder() -> Path:
     return Path(named)
 
 
-def answers(parser: str, launcher: str, plans: Sequence[Configuration]) -> list[Answer]:
-    """What a parser says to the exports of some plans; skips where its package is not installed."""
-    bundles = [exported(plan, launcher) for plan in plans]
+def told(parser: str, bundles: Sequence[tuple[Bundle, Configuration]]) -> list[Answer]:
+    """What a parser says to exports of plans, or to nothing; skips where its package is not installed."""
+    requested(parser)
     lines = [
         json.dumps({"files": dict(bundle.files), "env": dict(bundle.env), "world": plan.parallelism.gpus_used})
-        for bundle, plan in zip(bundles, plans, strict=True)
-    ]
-    return told(parser, lines)
-
-
-def told(parser: str, lines: Sequence[str]) -> list[Answer]:
-    """What a parser says to bundles as JSON; skips where its package is not installed."""
-    _require(parser)
+        for bundle, plan in bundles
+    ] or ["{}"]
     command = [str(_python()), str(PARSERS), parser]
     done = subprocess.run(command, input="\n".join(lines), capture_output=True, text=True, env=_environment(parser))
     assert done.returncode == 0, done.stderr[-2000:]
@@ -87,14 +83,15 @@ def _environment(parser: str) -> dict[str, str]:
 def _missing(parser: str) -> str:
     """Why the package of a parser cannot be imported, empty where it can."""
     if parser in UNPACKED:
-        package = folder() / UNPACKED[parser] / PACKAGES[parser].replace(".", "/")
+        package = folder() / UNPACKED[parser] / WHEELS[UNPACKED[parser]]
         return "" if package.is_dir() else f"its wheel is not in {folder()}"
     code = f"import importlib; importlib.import_module({PACKAGES[parser]!r})"
     done = subprocess.run([str(_python()), "-c", code], capture_output=True, text=True, env=_environment(parser))
     return "" if done.returncode == 0 else done.stderr.strip().splitlines()[-1]
 
 
-def _require(parser: str) -> None:
+def requested(parser: str) -> None:
+    """None; skips where there is no environment for a parser."""
     if not _python().exists():
         pytest.skip(f"there is no environment in {folder()}")
     if reason := _missing(parser):

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from planner.configuration import Configuration, of_text
+from planner.proposal import Proposal, of_text
 from planner.remedies import Remedy
 from planner.request import PlanRequest, build_request
 
@@ -25,6 +25,6 @@ def with_flags(remedy: Remedy, job: dict[str, Any]) -> PlanRequest:
     return build_request(**changed)
 
 
-def again(remedy: Remedy, job: dict[str, Any], text: str) -> Configuration:
+def again(remedy: Remedy, job: dict[str, Any], text: str) -> Proposal:
     """The configuration after the change: the one it names, or the old one on the changed job."""
     return of_text(remedy.setting or text, with_flags(remedy, job))

@@ -25,12 +25,12 @@ def verdicts(found: Capacity) -> dict[int | str, bool]:
 
 
 def assert_complete(found: Capacity) -> None:
-    """What fits has a step and bytes within the memory, what does not has a reason; the answer has a plan."""
+    """What fits has a step and bytes within the memory, what does not has a reason; the answer has a job."""
     for each in found.frontier:
         assert (each.step_time_s is not None) == each.fits
         assert bool(each.why_not) != each.fits
         assert each.device_bytes is not None
-    assert (found.plan is None) == (found.answer is None)
+    assert (found.request is None) == (found.answer is None)
 
 
 def fits(request: PlanRequest) -> bool:
@@ -70,9 +70,21 @@ def test_fewest_gpus() -> None:
     assert_complete(found)
     assert found.answer == 3
     assert verdicts(found) == {1: False, 2: False, 3: True, 4: True}
-    assert found.plan is not None
-    assert found.plan.cluster.gpus == 3
+    assert found.request is not None
+    assert found.request.cluster.gpus == 3
+    assert plan(found.request).predicted.verdict == "yes"
     assert any("every count up to 3" in note for note in found.notes)
+
+
+def test_variants_of_the_recipe_count_where_they_are_searched() -> None:
+    """Moments of 8 bits bring 8B from three H100 to two, which the planner's own search confirms."""
+    asked = job(gpus=1, search="optimizer")
+    found = min_gpus(asked, most=4)
+    assert_complete(found)
+    assert verdicts(found) == {1: False, 2: True}
+    assert found.request is not None
+    assert fits(found.request)
+    assert not fits(found.request.replaced(search=()))
 
 
 def test_fewest_gpus_where_none_is_enough() -> None:
@@ -108,9 +120,9 @@ def test_the_longest_sequence() -> None:
     assert told[found.answer]
     assert [told[found.answer + 1024 * step] for step in range(1, 5)] == [False] * 4
     assert not any(value > found.answer and fits for value, fits in told.items() if isinstance(value, int))
-    assert found.plan is not None
-    assert found.plan.workload.seq_len == found.answer
-    assert found.plan.workload.global_batch == 2
+    assert found.request is not None
+    assert found.request.workload.seq_len == found.answer
+    assert found.request.workload.global_batch == 2
 
 
 def test_a_batch_without_end_is_said_to_have_none() -> None:

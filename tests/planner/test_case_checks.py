@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from planner.check import Checked, checked
-from planner.configuration import of_text
 from planner.document import Verdict
+from planner.proposal import of_text
 from planner.remedies import Remedy
 from planner.request import PlanRequest, build_request
 from tests.planner.applied import again
@@ -151,7 +151,7 @@ MEMORY: list[tuple[str, dict[str, Any], str, Verdict, str]] = [
         {**WITH_EXPERTS, "model": "qwen3-30b-a3b", "gpus": 8},
         "ep=8",
         "no",
-        "",
+        "nodes",
     ),
     (
         "oom-megatron-qwen3-30b-one-node",
@@ -262,11 +262,45 @@ MEMORY: list[tuple[str, dict[str, Any], str, Verdict, str]] = [
         "offload",
     ),
 ]
+# Case, job, configuration, what is predicted against what the case says, and the figure that decides, GiB: it is told
+# in docs/accuracy.md with what may be the reason. A case that comes right belongs into MEMORY.
+CONTRADICTED: list[tuple[str, dict[str, Any], str, str, float]] = [
+    (
+        "oom-s1-qwen32b-context",
+        {"model": "qwen2.5-32b", "gpus": 16, **H100, "seq_len": "20000", "global_batch": 16, "recipe": "trainer"},
+        "zero_stage=3,recompute=full",
+        "device",
+        86.7,
+    ),
+    (
+        "oom-titan-dsv3-671b-recipe",
+        {
+            "model": "deepseek-v3",
+            "gpus": 256,
+            "gpu": "gb200",
+            "seq_len": "4k",
+            "global_batch": 4096,
+            "recipe": "torchtitan",
+        },
+        "pp=8,vpp=4,ep=32,recompute=norm+activation",
+        "device",
+        218.8,
+    ),
+    (
+        "oom-host-llamafactory-32b-offload",
+        {
+            **{"model": "qwen2.5-32b", "gpus": 1, "gpu": "h100-nvl", "gpus_per_node": 1, "seq_len": "4k"},
+            **{"global_batch": 1, "recipe": "deepspeed", "overrides": ["cluster.host_memory_bytes=744000000000"]},
+        },
+        ON_HOST,
+        "host",
+        488.2,
+    ),
+]
 QUICK = ("oom-megatron-gpt2-large-v100", "wi-slime-235b-32gpu")
 # Answered, but elsewhere or not at all, and why.
 ELSEWHERE = {
     "oom-mbridge-70b-fragmentation": "fragmentation of 30 % is not predicted: tested below as a short memory",
-    "oom-host-llamafactory-32b-offload": "the host's pinned buffers are 1.5 of the states there, here they are exact",
     "oom-mbridge-peft-logits": "adapters are not planned; the model is not in the catalog",
     "oom-mbridge-gemma4-matrix": "the model is not in the catalog",
     "wi-dsv3-how-many-a100": "an inverse question: tests/planner/test_capacity.py",
@@ -333,10 +367,32 @@ def _fits_when_applied(remedy: Remedy, job: dict[str, Any], text: str) -> None:
     assert changed.figures.device_bytes == pytest.approx(remedy.device_bytes, rel=0.01)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("case", "job", "text", "where", "needed_gib"), CONTRADICTED, ids=named)
+def test_what_contradicts_a_case_is_stated_and_one_change_would_fit(
+    case: str, job: dict[str, Any], text: str, where: str, needed_gib: float
+) -> None:
+    """Predictions that the reports do not bear out, by how much: two are too high on the device, one too low on a host.
+
+    Whoever follows them is told a change that fits.
+    """
+    assert case in CASES
+    _, found = check_of(job, text)
+    assert found.figures is not None
+    assert found.document is not None
+    if where == "host":
+        assert found.fine
+        assert found.figures.host_bytes / 2**30 == pytest.approx(needed_gib, abs=0.05)
+        return
+    assert found.figures.verdict == "no"
+    assert found.figures.device_bytes / 2**30 == pytest.approx(needed_gib, abs=0.05)
+    _fits_when_applied(found.remedies[0], job, text)
+
+
 def test_every_case_is_checked_or_said_to_be_left_out() -> None:
-    """No case of the file is forgotten, none is named that is not in it."""
-    tested = {case for case, *_ in (*INVALID, *MEMORY)}
-    assert tested | set(ELSEWHERE) == set(CASES)
+    """No case of the file is forgotten, none is named that is not in it. Of networks: study/test_cases.py."""
+    tested = {case for case, *_ in (*INVALID, *MEMORY, *CONTRADICTED)}
+    assert tested | set(ELSEWHERE) == {name for name, case in CASES.items() if case["kind"] != "7-topology"}
     assert not tested & set(ELSEWHERE)
 
 
@@ -364,7 +420,10 @@ def test_memory_that_barely_lacks_is_found_with_expandable_segments() -> None:
 
 @pytest.mark.slow
 def test_what_ran_is_not_refused_and_what_cannot_is() -> None:
-    """7B on 4 A800 with TP 2 and micro-batches of 4 ran; 70B on two H100 does not fit, nor does any change help."""
+    """7B on 4 A800 with TP 2 and micro-batches of 4 ran; 70B on two H100 does not fit without offload.
+
+    With all states on the host it would where the two have a node to themselves; with a quarter of it nothing helps.
+    """
     _, ran = check_of({"model": "llama2-7b", "gpus": 4, "gpu": "a800", "seq_len": "4k"}, "tp=2,micro_batch_size=4")
     assert ran.figures is not None
     assert ran.figures.verdict in ("yes", "borderline")
@@ -372,4 +431,7 @@ def test_what_ran_is_not_refused_and_what_cannot_is() -> None:
     _, never = check_of(job, "tp=2,recompute=full")
     assert never.figures is not None
     assert never.figures.verdict == "no"
-    assert never.remedies == ()
+    assert [each.kind for each in never.remedies] == ["offload"]
+    host = build_request(**job).cluster.host_memory_bytes // 4
+    _, shared = check_of({**job, "overrides": [f"cluster.host_memory_bytes={host}"]}, "tp=2,recompute=full")
+    assert shared.remedies == ()

@@ -15,8 +15,9 @@ from cost_models.schedules.times import StageTimes
 from cost_models.specs.errors import SpecError
 from planner.document import HeterogeneousPlan, HeterogeneousStage, dumps, loads
 from planner.errors import RequestError
-from planner.heterogeneous import MeshPlan, best_mesh_plan, mesh_layouts, stage_sizes
+from planner.heterogeneous import best_mesh_plan, mesh_layouts, stage_sizes
 from planner.layout_costs import LayoutCosts
+from planner.mesh_pipeline import MeshPlan
 from planner.predict import CostModel
 from planner.report.terminal import report
 from planner.request import PlanRequest, build_request
@@ -143,7 +144,15 @@ def test_sizes_of_stages_fill_nodes() -> None:
 def test_a_document_of_stages_that_do_not_agree_is_refused() -> None:
     """Every stage works on the same sequences at a time."""
     stage = HeterogeneousStage(
-        layers=2, gpus=2, tp=1, dp=2, micro_batch_size=1, zero_stage=1, recompute_layers=0, device_bytes=1e9
+        layers=2,
+        gpus=2,
+        tp=1,
+        dp=2,
+        micro_batch_size=1,
+        zero_stage=1,
+        recompute_layers=0,
+        device_bytes=1e9,
+        gpu="h100-sxm",
     )
     plans = {"num_microbatches": 4, "step_time_s": 1.0, "bound_s": 1.0, "faster_by": 0.1}
     assert HeterogeneousPlan(stages=(stage, stage), **plans)

@@ -31,7 +31,7 @@ def test_a_model_too_large_names_stage_need_and_excess() -> None:
     assert re.search(r"tp \d+, pp \d+, vpp 1, dp 1, micro_batch_size 1, ZeRO-0", layout)
     assert "every layer recomputed" in layout
     assert re.search(r"moments [\d.]+ GiB, master weights [\d.]+ GiB", layout)
-    assert re.search(r"with [\d.]+ GiB of host memory a GPU, offload does not", host)
+    assert re.search(r"with [\d.]+ GiB of host memory a GPU, its equal share of a node, offload does not", host)
     assert "offload" in untried
     assert "--min-gpus" in ask
     assert "`plan check`" in ask

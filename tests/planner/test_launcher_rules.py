@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from planner.request import TARGETS
-from planner.rules import LAUNCHERS, RULES, SCHEDULES, SCOPES, Rule, expressible, refusals
+from planner.flag_values import TARGETS
+from planner.rules import LAUNCHERS, OPTIMIZERS, RULES, SCHEDULES, SCOPES, Rule, expressible, refusals
 
 FACTS: dict[str, Any] = {
     "heads": 32,
@@ -50,6 +50,9 @@ ALL_GATHER, RING, ULYSSES, HIERARCHICAL = range(4)
 SHARDED = {"zero_stage": 3, "reshard": 1}
 HALF = {"pp": 2, "stage_layers": 16}
 FULL = {"recompute_full": 1, "recompute_layers": 32}
+
+
+PRECISION_AWARE = OPTIMIZERS.index("precision-aware")
 
 
 def _schedule(name: str) -> dict[str, int]:
@@ -134,6 +137,10 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"zero_stage": 1, "offload_optimizer": 1.0},
         {"zero_stage": 0, "offload_optimizer": 1.0},
     ),
+    "shards-precision-aware-optimizer": (
+        {"zero_stage": 1, "optimizer": PRECISION_AWARE},
+        {"zero_stage": 0, "optimizer": PRECISION_AWARE},
+    ),
     "offloads-gradients-with-optimizer": (
         {"zero_stage": 1, "offload_gradients": 1.0, "offload_optimizer": 1.0},
         {"zero_stage": 1, "offload_gradients": 1.0},
@@ -192,6 +199,29 @@ def test_a_rule_reads_its_scope_alone(rule: Rule) -> None:
     for scope in SCOPES[: SCOPES.index(rule.scope) + 1]:
         known |= OF_SCOPE[scope]
     assert bool(rule.holds(known)) == bool(rule.holds(GOOD))
+
+
+@pytest.mark.parametrize("launcher", ["megatron", "bridge"])
+@pytest.mark.parametrize("states", [{"optimizer": PRECISION_AWARE}, {"offload_optimizer": 0.5}])
+@pytest.mark.parametrize(
+    ("sharding", "allowed"),
+    [
+        ({"zero_stage": 0}, False),
+        ({"zero_stage": 0, "dp": 1, "dp_shard": 1}, True),
+        ({"zero_stage": 0, "dp": 1, "dp_shard": 1, "cp": 2}, False),
+        ({"zero_stage": 1}, True),
+        ({"zero_stage": 2}, True),
+        ({"zero_stage": 3, "reshard": 1}, True),
+        ({"zero_stage": 3, "reshard": 0}, False),
+    ],
+)
+def test_megatron_steps_small_or_moved_states_where_its_distributed_optimizer_does(
+    launcher: str, states: dict[str, Any], sharding: dict[str, Any], allowed: bool
+) -> None:
+    """Shards of it, or the only copy; torch's FSDP2, which keeps gathered weights, excludes it."""
+    ids = ("shards-precision-aware-optimizer", "offloads-sharded-optimizer")
+    broken = dict(refusals({**GOOD, **states, **sharding}, launcher))
+    assert any(f"{launcher}-{name}" in broken for name in ids) != allowed
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)

@@ -2,8 +2,9 @@
 
 import pytest
 
+from planner.flag_values import SEARCHABLE, TARGETS
 from planner.not_searched import not_searched
-from planner.request import SEARCHABLE, TARGETS, PlanRequest, build_request, schedules_of
+from planner.request import PlanRequest, build_request, schedules_of
 from planner.rules import FLEXIBLE, SCHEDULES
 from planner.space import schedule_names
 

@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
-from planner.configuration import of_document, of_text
+from planner.changes import hardware_changes
 from planner.feasibility import trial
-from planner.remedies import MOST, Remedy, of_configuration, of_infeasible, of_plan, relief
+from planner.proposal import of_document, of_text
+from planner.remedies import MOST, Remedy, of_infeasible, of_plan, of_proposal, relief
 from planner.request import build_request
 from planner.search import plan
 from tests.planner.applied import again, with_flags
@@ -41,6 +42,18 @@ JOBS: dict[str, dict[str, Any]] = {
     "a little too long": {"model": "llama3-8b", "gpus": 2, **H100, "seq_len": "8k", "global_batch": 8},
 }
 
+# Jobs that have a plan, and kinds of change that make it faster or cheaper.
+PLANNED: dict[str, tuple[dict[str, Any], set[str]]] = {
+    "dense": (
+        {"model": "llama3-8b", "gpus": 8, "mem": "80GB", "seq_len": "4k", "global_batch": 64},
+        {"precision", "GPU"},
+    ),
+    "experts for a launcher": (
+        {"model": "deepseek-v2-lite", "gpus": 8, **H100, "seq_len": "4k", "global_batch": 64, "target": "torchtitan"},
+        {"precision"},
+    ),
+}
+
 
 def assert_ordered(remedies: tuple[Remedy, ...]) -> None:
     """At most five of different kinds, by cost, of which hardware is the last."""
@@ -61,7 +74,7 @@ def test_changes_of_a_configuration_keep_their_promise(name: str) -> None:
     before = of_text(text, build_request(**job))
     assert not before.illegal
     assert not before.figures.fits
-    remedies = of_configuration(before)
+    remedies = of_proposal(before)
     assert_ordered(remedies)
     for each in remedies:
         after = again(each, job, text)
@@ -94,19 +107,20 @@ def _keeps(remedy: Remedy, job: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
-def test_changes_of_a_plan_make_it_faster_or_cheaper_or_leave_memory_free() -> None:
+@pytest.mark.parametrize("name", PLANNED)
+def test_changes_of_a_plan_make_it_faster_or_cheaper_or_leave_memory_free(name: str) -> None:
     """Each keeps its promise; those for speed buy some, those for memory need no hardware."""
-    job: dict[str, Any] = {"model": "llama3-8b", "gpus": 8, "mem": "80GB", "seq_len": "4k", "global_batch": 64}
+    job, kinds = PLANNED[name]
     request = build_request(**job)
     document = plan(request)
     step_s, memory = document.predicted.step_time_s, document.predicted.peak_memory_bytes.device
-    own = step_s * 8 / request.workload.tokens
+    own = step_s * request.cluster.gpus / request.workload.tokens
     faster = of_plan(document, request)
     assert_ordered(faster)
     for each in faster:
         assert each.gpu_seconds_per_token < own or (each.needs_hardware and each.step_time_s < step_s)
         _keeps(each, job)
-    assert {"precision", "GPU"} <= {each.kind for each in faster}
+    assert kinds <= {each.kind for each in faster}
     freed = relief(document, request)
     assert_ordered(freed)
     for each in freed:
@@ -117,9 +131,21 @@ def test_changes_of_a_plan_make_it_faster_or_cheaper_or_leave_memory_free() -> N
         assert after.figures.step_time_s == pytest.approx(each.step_time_s, rel=0.01)
 
 
+def test_gpus_that_are_suggested_have_the_precision() -> None:
+    """For fp8 on L4 no A100 is named: it has more memory, and no such products."""
+    job: dict[str, Any] = {"model": "llama3-8b", "gpus": 8, "gpu": "l4", "seq_len": "4k", "global_batch": 64}
+    assert {"a100-40-pcie", "l40s"} <= _cards(job)
+    assert _cards(job) - _cards(job | {"precision": "fp8"}) == {"a100-40-pcie"}
+
+
+def _cards(job: dict[str, Any]) -> set[str]:
+    changes = hardware_changes(build_request(**job), host=False)
+    return {each.flags["--gpu"] for each in changes if each.kind == "GPU"}
+
+
 def test_nothing_is_suggested_where_nothing_helps() -> None:
     """405B on one card of 24 GB: no single change of the job or of the configuration fits."""
     job: dict[str, Any] = {"model": "llama3.1-405b", "gpus": 1, "gpu": "l4", "seq_len": "4k", "global_batch": 1}
     request = build_request(**job)
     assert of_infeasible(request) == ()
-    assert of_configuration(of_text("recompute=full", request)) == ()
+    assert of_proposal(of_text("recompute=full", request)) == ()

@@ -112,6 +112,8 @@ WRONG = [
     ({"overrides": ["model.layers=four"]}, "model.layers must be a whole number, got 'four'"),
     ({"overrides": ["model.layers.deep=4"]}, "no 'deep' there, allowed is nothing: it is a single value"),
     ({"overrides": ["cluster.tiers.7.latency_s=1"]}, "no '7' there, allowed is one of 0, 1"),
+    ({"mem": None, "gpu": "a100", "precision": "fp8"}, "workload.precision must be bf16 on a100-80-sxm, got fp8"),
+    ({"mem": "40GB", "overrides": ["workload.precision=fp8"]}, "workload.precision must be bf16 on a100-40-sxm, got"),
     ({"overrides": ["model.kv_heads=7"]}, "kv_heads must divide heads"),
 ]
 

@@ -10,6 +10,7 @@ from planner.document import PlanDocument
 from planner.errors import InfeasibleError, Interrupted, LimitReached
 from planner.incumbent import Search
 from planner.request import SCHEDULES, PlanRequest
+from planner.space import counted_layouts, counted_meshes, layouts, meshes
 from solver.certificate import ROUNDING
 from tests.oracles.brute_force import BruteForce
 from tests.oracles.spaces import EVERY_SCHEDULE, KINDS, ODD_HEADS, SHAPES, SLICES, SLOW_NETWORK, SPACES, Space
@@ -216,6 +217,20 @@ def test_every_layout_is_accounted_for(monkeypatch: pytest.MonkeyPatch) -> None:
         except InfeasibleError:
             continue
         assert isinstance(searched, Search)
-        assert set(searched.dropped) <= {"bound", "memory"}
-        assert 0 <= searched.layouts - sum(searched.dropped.values()) <= len(searched.tried)
+        assert set(searched.dropped) <= {"bound", "memory", "target", "target meshes"}
+        seen = sum(searched.dropped.get(reason, 0) for reason in ("bound", "memory"))
+        assert 0 <= searched.layouts - seen <= len(searched.tried)
         assert searched.dropped["bound"] > 0
+
+
+@pytest.mark.parametrize("target", ["accelerate", "nanotron"])
+def test_what_a_target_cannot_express_is_counted(target: str) -> None:
+    """Meshes, and layouts on the meshes that are left: as many as there are more without its rules."""
+    request = Space(4, 4, 4, 1.0).request().replaced(target=target)
+    every, (own, fewer_meshes) = request.replaced(target="any"), counted_meshes(request)
+    listed, fewer_layouts = counted_layouts(request, own)
+    assert fewer_meshes == len(meshes(every)["pp"]) - len(own["pp"])
+    assert fewer_layouts == len(layouts(every, own)["pp"]) - len(listed["pp"]) > 0
+    told = next(each for each in search.plan(request).assumptions if each.startswith("Of "))
+    assert f"{target} cannot express " in told
+    assert (f" {fewer_meshes:,} meshes" in told) == (fewer_meshes > 0) == (target == "accelerate")

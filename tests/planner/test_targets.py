@@ -14,11 +14,13 @@ from planner.capability import PLAIN
 from planner.document import PlanDocument
 from planner.errors import InfeasibleError
 from planner.fixed import layout_of
+from planner.flag_values import TARGETS
 from planner.incumbent import Search
 from planner.launchers import refusals
 from planner.overrides import Overrides
 from planner.predict import CostModel
-from planner.request import NO_TIME_S, TARGETS, PlanRequest, build_request, schedules_of
+from planner.recipe_parts import with_optimizer
+from planner.request import NO_TIME_S, PlanRequest, build_request, schedules_of
 from planner.rules import LAUNCHERS, expressible, violations
 from planner.space import OFFLOADS, known_values, sequence_parallel
 from tests.oracles.spaces import EVERY_SECOND_HAS_EXPERTS, EXPERTS, LEADING_DENSE, ODD_HEADS, SLOW_NETWORK, Space
@@ -84,7 +86,7 @@ def random_job(seed: int) -> PlanRequest:
     ]
     target = draw.choice(LAUNCHERS).name
     job = job_on(draw.randint(1, 8), draw.choice([1, 2, 4, 8]), draw.random() < 0.5)
-    return job.replaced(
+    request = job.replaced(
         model=Overrides.parse([f"model.{change}" for change in changes]).applied(job.model),
         workload=job.workload.replaced(
             seq_len=draw.choice([1024, 1024, 2048, 1000, 16384]), global_batch=draw.randint(1, 8)
@@ -94,6 +96,10 @@ def random_job(seed: int) -> PlanRequest:
         capacity_bytes=10 ** draw.uniform(9.1, 10.5),
         gap=0.02,
     )
+    if target in ("megatron", "bridge") and draw.random() < 0.5:
+        workload, recipe = with_optimizer(request.workload, request.recipe, "precision-aware")
+        request = request.replaced(workload=workload, recipe=recipe)
+    return request
 
 
 def planned(request: PlanRequest) -> PlanDocument | None:
@@ -157,6 +163,17 @@ def test_offload_of_a_target_is_what_it_can_express(target: str) -> None:
     assert refusals(plan, target) == ()
 
 
+@pytest.mark.parametrize(("dp", "found"), [(1, True), (2, False)])
+def test_a_precision_aware_optimizer_is_stepped_where_megatron_has_it(dp: int, found: bool) -> None:
+    """Without sharding the search finds the only copy of the states and none of two, which AdamW may have."""
+    request = Space(2, 4, 4, 1.0, target="megatron").request().replaced(zero_stage=0, fixed={"dp": dp})
+    workload, recipe = with_optimizer(request.workload, request.recipe, "precision-aware")
+    assert planned(request) is not None
+    plan = planned(request.replaced(workload=workload, recipe=recipe))
+    assert (plan is not None) == found
+    assert plan is None or refusals(plan, "megatron") == ()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("target", ["megatron", "deepspeed", "torchtitan", "axolotl", "maxtext"])
 def test_offload_that_is_searched_for_a_target_is_its_best(target: str) -> None:
@@ -165,7 +182,7 @@ def test_offload_that_is_searched_for_a_target_is_its_best(target: str) -> None:
     request = space.request()
     quarters = (0.0, 0.25, 0.5, 0.75, 1.0)
     every = [dict(zip(OFFLOADS, shares, strict=True)) for shares in itertools.product(quarters, repeat=4)]
-    facts = {**known_values(request), **PLAIN, "pp": 1, "stage_layers": 12, "recompute_full": 0}
+    facts = {**known_values(request), **PLAIN, "pp": 1, "dp": 1, "cp": 1, "reshard": 1, "stage_layers": 12}
     steps = []
     for shares in every:
         modes = [

@@ -8,6 +8,7 @@ from rich.console import Console
 from cost_models.specs.errors import SpecError
 from planner.document import PlanDocument, read
 from planner.errors import RequestError
+from planner.evaluate.answers import answers as evaluated
 from planner.report.why_not import why_not_report
 from planner.request import PlanRequest, build_request
 from planner.restriction import has, parsed, restricted
@@ -52,6 +53,36 @@ def test_the_answer_is_the_best_plan_with_the_values(document, request_, answers
     for text in FITTING[:2]:
         alone = plan(restricted(request_, parsed(text)))
         assert answers[text].other.predicted.step_time_s == alone.predicted.step_time_s
+
+
+@pytest.mark.slow
+def test_the_answer_costs_what_evaluate_says_of_it(answers):
+    """Its layout as a row of a table takes the same step: wherever the table has a column for all that it is."""
+    others = [answer.other for answer in answers.values() if answer.other is not None]
+    told = [other for other in others if len(other.stages) == 1]
+    assert len(told) >= 3
+    for other, answer in zip(told, evaluated([row_of(other) for other in told]), strict=True):
+        assert answer.status == "ok"
+        assert answer.costs.step_time_s == pytest.approx(other.predicted.step_time_s, rel=1e-8)
+        assert answer.costs.allocated_bytes == pytest.approx(other.predicted.peak_memory_bytes.allocated, rel=1e-8)
+
+
+def row_of(document: PlanDocument) -> dict[str, str]:
+    """A plan of one stage as a row of a table of runs."""
+    parallelism, stage = document.parallelism, document.stages[0]
+    degrees = {name: getattr(parallelism, name) for name in ("tp", "cp", "cp_type", "pp", "vpp", "dp", "schedule")}
+    cells = {
+        **{"model": document.model.name, "gpu": "H100", "gpus_per_node": 8, "recipe": "megatron", "precision": "bf16"},
+        **degrees,
+        "n_gpus": parallelism.gpus_used,
+        "sp": int(parallelism.sequence_parallel),
+        "micro_batch": parallelism.micro_batch_size,
+        "global_batch_seqs": document.workload.global_batch,
+        "seq_len": document.workload.seq_len,
+        "zero_or_fsdp": stage.zero_stage,
+        "recompute": "+".join(stage.recompute.set) or "none",
+    }
+    return {name: str(value) for name, value in cells.items()}
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ from planner.document import Chunk, Parallelism, Recompute
 from runtime.job import Job, StageJob
 
 SEQ_LEN = 16
+MEGATRON = FrameworkRecipe(name="megatron")
 NOTHING = Recompute()
 RECIPE = FrameworkRecipe(name="test", vocab_multiple=8)
 MODELS: dict[str, dict[str, Any]] = {
@@ -40,6 +41,7 @@ def small_job(
     tp: int = 1,
     pp: int = 1,
     vpp: int = 1,
+    cp: int = 1,
     shard: int = 1,
     replicate: int = 1,
     layers: tuple[int, ...] = (),
@@ -75,6 +77,7 @@ def small_job(
         sequence_parallel=sequence_parallel and tp > 1,
         pp=pp,
         vpp=vpp,
+        cp=cp,
         dp=dp,
         dp_shard=shard,
         dp_replicate=replicate,
@@ -83,7 +86,7 @@ def small_job(
         num_microbatches=micro_batches,
         schedule=schedule,
         group_size=group_size,
-        gpus_used=tp * pp * dp,
+        gpus_used=tp * pp * cp * dp,
     )
     workload = WorkloadSpec(seq_len=SEQ_LEN, global_batch=layout.global_batch)
     return Job(model, workload, recipe, layout, stages)

@@ -37,7 +37,7 @@ def drawn_job(numbers: random.Random, size: int) -> Job:
             "layers": layers,
             "micro_batches": numbers.randint(1, 8),
             "micro_batch_size": numbers.randint(1, 2),
-            "zero": tuple(numbers.randint(1, 3) for _ in range(pp)),
+            "zero": tuple(numbers.randint(0, 3) for _ in range(pp)),
             "reshard": numbers.random() < 0.5,
             "recompute": Recompute(set=modules, layers=1) if modules else Recompute(),
             "rank_order": numbers.choice(("tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp")),
@@ -52,8 +52,8 @@ def drawn_job(numbers: random.Random, size: int) -> Job:
 
 
 def _degrees(numbers: random.Random, size: int) -> dict[str, int]:
-    """Powers of two for tp, pp, shard and replicate that make up the ranks; tp at most 4."""
-    degrees = dict.fromkeys(("tp", "pp", "shard", "replicate"), 1)
+    """Powers of two for tp, pp, cp, shard and replicate that make up the ranks; tp at most 4."""
+    degrees = dict.fromkeys(("tp", "pp", "cp", "shard", "replicate"), 1)
     while size > 1:
         name = numbers.choice(list(degrees))
         if name != "tp" or degrees["tp"] < 4:

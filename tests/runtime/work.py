@@ -5,6 +5,7 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
+from runtime.errors import DataError
 from runtime.job import Job
 from runtime.run import Options, train
 from runtime.world import World
@@ -28,8 +29,22 @@ def killed_mid_step(job: Job, world: World, emit: Callable[[dict[str, Any]], Non
     train(job, Options(steps=10), world, emit)
 
 
+def refused(job: Job, world: World, emit: Callable[[dict[str, Any]], None]) -> None:
+    """Training in which one rank alone meets a fault, while the others go on to wait for it."""
+    if world.rank == VICTIM:
+        message = "tokens.bin is cut off"
+        raise DataError(message)
+    train(job, Options(steps=1), world, emit)
+
+
 def stuck(job: Job, world: World, emit: Callable[[dict[str, Any]], None]) -> None:
     """A rank that never takes part, while the others wait for it."""
     if world.rank == VICTIM:
         signal.pause()
     train(job, Options(steps=1), world, emit)
+
+
+def waiting(world: World, emit: Callable[[dict[str, Any]], None]) -> None:
+    """A rank that says which process it is and waits for ever."""
+    emit({"pid": os.getpid()})
+    signal.pause()

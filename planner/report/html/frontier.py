@@ -47,11 +47,7 @@ def frontier(found: Capacity) -> Frontier:
 
 
 def capacity_page(found: Capacity) -> str:
-    """The page of an answer, with its plan where something fits. Raises RequestError where jinja2 is not installed."""
-    if found.plan is not None:
-        from planner.report.html.plan import plan_page
-
-        return plan_page(found.plan, capacity=found)
+    """The page of an answer without a plan. Raises RequestError where jinja2 is not installed."""
     return rendered("capacity.html", title=f"{ASKED[found.question]}: {answer_text(found)}", capacity=frontier(found))
 
 

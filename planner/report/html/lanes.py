@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cost_models.specs.errors import SpecError
+from cost_models.specs.profile import HardwareProfile
 from planner.document import PlanDocument
 from planner.errors import PlannerError
 from planner.timeline.page import chart_values
@@ -25,10 +26,10 @@ class Lanes:
     note: str = ""
 
 
-def lanes(document: PlanDocument) -> Lanes:
-    """The step of a document, costed anew and drawn."""
+def lanes(document: PlanDocument, profile: HardwareProfile | None = None) -> Lanes:
+    """The step of a document, costed anew and drawn, timed by `profile`, else by its own."""
     try:
-        timeline = timeline_of_plan(document)
+        timeline = timeline_of_plan(document, profile)
     except (PlannerError, SpecError) as error:
         return Lanes(None, f"The step is not drawn: {error}.")
     actions = timeline.step.table.actions

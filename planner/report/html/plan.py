@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from cost_models.specs.profile import HardwareProfile
 from planner.capacity import Capacity
 from planner.document import PlanDocument, dumps
 from planner.economics import Economy, economics
@@ -37,10 +38,12 @@ def plan_page(
     changes: Mapping[str, Sequence["Remedy"]] | None = None,
     capacity: Capacity | None = None,
     economy: Economy | None = None,
+    profile: HardwareProfile | None = None,
 ) -> str:
     """The page. `changes` are priced ones by their heading, `capacity` the answer that the plan belongs to.
 
-    With `economy`, the assumptions of a whole run, it tells what that comes to.
+    With `economy`, the assumptions of a whole run, it tells what that comes to. `profile` times the timeline, else the
+    document's own.
 
     Raises RequestError where jinja2 is not installed.
     """
@@ -61,7 +64,7 @@ def plan_page(
         stages=stage_rows(document, fields),
         memory=memory_chart(document, fields),
         time=waterfall(document, fields),
-        timeline=lanes(document),
+        timeline=lanes(document, profile),
         alternatives=alternatives(document, fields),
         scatter=time_and_memory(document),
         recipes=_recipes(document, fields),

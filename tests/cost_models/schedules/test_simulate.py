@@ -1,10 +1,7 @@
-import time
-
 import numpy as np
 import pytest
 
 from cost_models import schedules
-from cost_models.schedules import interleaved
 from cost_models.schedules.errors import StageTimesError
 from cost_models.schedules.graph import action_graph
 from cost_models.schedules.simulate import action_times, run_times, simulate
@@ -93,27 +90,12 @@ def test_times_of_other_ranks_or_chunks_are_refused() -> None:
         simulate(schedules.actions("1f1b", 4, 1, 4), equal_times(3, 1, 1, 1, 1))
 
 
-def test_replay_is_fast_enough_for_a_search() -> None:
-    """A thousand assignments of p = 8, m = 32 in under a second, and 32 k actions built and replayed in one."""
-    table = schedules.actions("1f1b", 8, 1, 32)
-    times = random_times(np.random.default_rng(6), 8, 1, batch=1000)
-    start = time.process_time()
-    simulate(table, times)
-    assert time.process_time() - start < 1
-    start = time.process_time()
-    large = interleaved.actions.__wrapped__(16, 8, 128)
-    simulate(large, equal_times(16, 8, 1, 1, 1))
-    assert time.process_time() - start < 1
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "p", "v", "m"), [("1f1b", 16, 1, 31250), ("1f1b", 2, 1, 250_000)])
-def test_a_million_actions_replay_in_three_seconds(name: str, p: int, v: int, m: int) -> None:
-    """Wide and narrow tables alike: the table, its validity, the graph and the replay together, on one core."""
-    start = time.process_time()
+def test_a_million_actions_replay(name: str, p: int, v: int, m: int) -> None:
+    """Wide and narrow tables alike; how long it takes is told by tests/benchmarks/simulator.py."""
     table = schedules.schedule(name).actions.__wrapped__(p, v, m)  # type: ignore[attr-defined]
     span_s = simulate(table, equal_times(p, v, 1, 1, 1)).span_s
-    assert time.process_time() - start < 3
     assert action_graph(table).actions == 10**6
     assert span_s == 3 * (m + p - 1)
 

@@ -6,13 +6,15 @@ Bridge itself imports Transformer Engine, which needs CUDA to be built.
 import dataclasses
 import json
 
-import megatron_wheel  # noqa: F401 - makes the wheel importable
+import megatron_wheel  # makes the wheel importable
 import torch
 from megatron.core.distributed import DistributedDataParallelConfig
 from megatron.core.optimizer import OptimizerConfig
 from megatron.core.transformer import TransformerConfig
 from megatron.training.config.common_config import DistributedInitConfig
 from megatron.training.config.training_config import CheckpointConfig, TrainingConfig
+
+megatron_wheel.stand_in_for_transformer_engine()
 
 SECTIONS = {
     "model": TransformerConfig,
@@ -40,10 +42,7 @@ def accept(bundle):
     model = given["model"]
     if model["pipeline_model_parallel_size"] > 1:
         model["pipeline_dtype"] = torch.bfloat16
-    sizes = {"num_layers": _layers(bundle), "hidden_size": 1024, "num_attention_heads": 64, "bf16": True}
-    experts = json.loads(bundle["files"]["job.json"])["model"]["moe"]
-    if experts:
-        sizes |= {"num_moe_experts": experts["experts"], "moe_ffn_hidden_size": experts["expert_ffn"]}
+    sizes = _sizes(json.loads(bundle["files"]["job.json"])["model"])
     latent = {"multi_latent_attention": True} if "mla_up_proj" in model.get("recompute_modules", []) else {}
     config = TransformerConfig(**sizes, **model, **latent, add_bias_linear=False, persist_layer_norm=False)
     DistributedDataParallelConfig(**given["ddp"])
@@ -51,8 +50,20 @@ def accept(bundle):
     return {"layers": config.num_layers}
 
 
-def _layers(bundle):
-    return json.loads(bundle["files"]["job.json"])["model"]["layers"]
+def _sizes(model):
+    """What a recipe of Bridge says of the model."""
+    sizes = {
+        "num_layers": model["layers"],
+        "hidden_size": model["hidden"],
+        "ffn_hidden_size": model["ffn"],
+        "num_attention_heads": model["heads"],
+        "num_query_groups": model["kv_heads"],
+        "kv_channels": model["head_dim"],
+        "bf16": True,
+    }
+    if model["moe"]:
+        sizes |= {"num_moe_experts": model["moe"]["experts"], "moe_ffn_hidden_size": model["moe"]["expert_ffn"]}
+    return sizes
 
 
 def _read(text):

@@ -12,7 +12,6 @@ from cost_models.schedules.simulate import simulate
 from cost_models.schedules.times import StageTimes
 from cost_models.specs import catalog
 from cost_models.specs.model import ModelSpec
-from cost_models.specs.profile import HardwareProfile
 from cost_models.specs.recipe import FrameworkRecipe
 from cost_models.specs.workload import WorkloadSpec
 from planner.fixed import FixedStage, fixed_candidate, zero_mode
@@ -22,7 +21,7 @@ from planner.predict import CostModel
 from planner.request import PlanRequest
 from planner.space import LAYOUT_FIELDS, SCHEDULES
 from tests.oracles.mist.gpt import SIZES, VOCAB
-from tests.oracles.mist.hardware import Array, artifact
+from tests.oracles.mist.hardware import Array
 
 LLAMA_FFN = {"1.3b": 5632, "2.7b": 6912, "7b": 11008}
 
@@ -63,14 +62,6 @@ def recipe_of(run: dict[str, Any]) -> FrameworkRecipe:
     )
 
 
-def profile_of_pairs() -> HardwareProfile:
-    """The catalog's profile with the links as Mist measured them between two GPUs; its own are those of eight."""
-    profile, tier = catalog.load_profile("l4"), catalog.load_cluster("l4-pcie", 2).tiers[0]
-    pair = next(link for link in artifact()["template"]["collectives"] if (link["nodes"], link["gpus"]) == (1, 2))
-    share = pair["gib_per_s"] * 2**30 / tier.link_bandwidth_bytes_per_s
-    return profile.replaced(link_fraction={**profile.link_fraction, tier.kind: share})
-
-
 @dataclass(frozen=True)
 class Predicted:
     """A run, and what the cost model says of it."""
@@ -79,14 +70,14 @@ class Predicted:
     candidate: Candidate
 
     @classmethod
-    def of(cls, run: dict[str, Any], profile: HardwareProfile | None = None) -> "Predicted":
-        """The run's plan costed as it stands, with the catalog's profile of the L4 unless another is given."""
+    def of(cls, run: dict[str, Any]) -> "Predicted":
+        """The run's plan costed as it stands, with the catalog's profile of the L4."""
         cluster = catalog.load_cluster("l4-pcie", run["gpus"])
         request = PlanRequest(
             model=model_of(run),
             cluster=cluster,
             workload=WorkloadSpec(seq_len=run["seq_len"], global_batch=run["global_batch"]),
-            profile=profile or catalog.load_profile("l4"),
+            profile=catalog.load_profile("l4"),
             recipe=recipe_of(run),
             capacity_bytes=cluster.gpu.usable_memory_bytes,
         )

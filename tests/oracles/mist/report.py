@@ -8,7 +8,7 @@ from planner.offload import host_share_bytes
 from tests.oracles.mist.gpt import gpt
 from tests.oracles.mist.hardware import Card, artifact
 from tests.oracles.mist.plan import Stage, analyse, stages_of, step_seconds
-from tests.oracles.mist.product import Predicted, profile_of_pairs
+from tests.oracles.mist.product import Predicted
 from tests.oracles.mist.tuner import Job, tune
 
 GIB = 2.0**30
@@ -54,8 +54,7 @@ def tuner() -> None:
 
 def measured() -> None:
     """Print the product's prediction of each measured run, and what it has that Mist's model has not."""
-    print("\nproduct               measured  step s   error   pairs  memory    hops optimizer  merged  host GiB")
-    pairs = profile_of_pairs()
+    print("\nproduct               measured  step s   error  memory    hops optimizer  merged  host GiB")
     for run in artifact()["runs"]:
         predicted = Predicted.of(run)
         name = f"{run['family']} {run['size']} {'flash' if run['flash'] else 'scores'}"
@@ -67,11 +66,10 @@ def measured() -> None:
         stable = (times.forward_s + times.input_grad_s + times.weight_grad_s).sum(axis=1).tolist()
         merged_s = step_seconds(stable, (times.first_s + times.last_s).tolist(), run["micro_batches"])
         merged = (merged_s + predicted.global_s) / without_s - 1
-        times_s = (step_s, Predicted.of(run, pairs).step_s)
-        errors = "".join(f"{seconds / taken - 1:8.1%}" for seconds in times_s)
+        error = step_s / taken - 1
         shares = f"{1 - without_s / step_s:8.2%}{predicted.global_s / step_s:10.2%}{merged:8.2%}"
         host = predicted.stages["host_bytes"].max() / GIB
-        print(f"{name:22}{taken:8.3f}{step_s:8.3f}{errors}{memory:8.1%}{shares}{host:10.1f}")
+        print(f"{name:22}{taken:8.3f}{step_s:8.3f}{error:8.1%}{memory:8.1%}{shares}{host:10.1f}")
     room = host_share_bytes(predicted.candidate.pipeline.model.request) / GIB
     print(f"host memory that a GPU may take: {room:.0f} GiB")
 

@@ -5,9 +5,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cost_models import communication
+from cost_models.specs import catalog
 from tests.oracles.mist import report
-from tests.oracles.mist.hardware import artifact
-from tests.oracles.mist.product import Predicted, profile_of_pairs
+from tests.oracles.mist.hardware import Card, artifact
+from tests.oracles.mist.product import Predicted
 
 RUNS = artifact()["runs"]
 
@@ -32,14 +34,19 @@ def test_memory(run: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("run", RUNS, ids=run_name)
 def test_time(run: dict[str, Any]) -> None:
-    """With links as fast as Mist measured them between two GPUs, a step is within 10 % of the measured."""
-    assert abs(Predicted.of(run, profile_of_pairs()).step_s / run["measured_s"] - 1) < 0.10
+    """With the catalog's profile of the L4 a step is within 10 % of the measured, and faster in every run."""
+    assert -0.10 < Predicted.of(run).step_s / run["measured_s"] - 1 < 0.0
 
 
-@pytest.mark.parametrize("run", RUNS, ids=run_name)
-def test_time_of_the_product_alone(run: dict[str, Any]) -> None:
-    """With the catalog's links, a step is too fast, by less than 11 %."""
-    assert -0.11 < Predicted.of(run).step_s / run["measured_s"] - 1 < 0.0
+@pytest.mark.parametrize(("operation", "factor"), [("all_gather", 1.0), ("reduce_scatter", 1.1)])
+@pytest.mark.parametrize("ranks", [2, 4, 8])
+def test_collectives_of_the_profile_are_those_that_were_measured(operation: str, factor: float, ranks: int) -> None:
+    """Inside a node, of as many GPUs: the line through Mist's measurements, at every size."""
+    bound = communication.bind(catalog.load_cluster("l4-pcie", 8), catalog.load_profile("l4"))
+    for mib in (0.25, 16.0, 1024.0):
+        measured_s = Card("free").collective_s(operation, mib, 1, ranks)
+        assert bound[f"{operation}_s"](2**20 * mib, float(ranks), 1.0) == pytest.approx(measured_s, rel=2e-3)
+        assert measured_s == pytest.approx(factor * Card("free").collective_s("all_gather", mib, 1, ranks))
 
 
 def test_report_of_runs(capsys: pytest.CaptureFixture[str]) -> None:

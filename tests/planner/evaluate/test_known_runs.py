@@ -7,6 +7,7 @@ from cost_models.specs.catalog import load_model, load_recipe
 from cost_models.specs.parameters import padded_vocab, parameters
 from planner.evaluate.answers import answers
 
+STATES = ("weight", "gradient", "master", "moment")
 GIB, MIB = 2.0**30, 2.0**20
 
 # The Llama 3 herd of models, table 4: micro-batch and chunks are not printed.
@@ -117,15 +118,24 @@ def test_logits_of_a_fine_tuning_that_failed():
     assert round(4 * logits / GIB, 2) == 7.58
 
 
-def test_shards_as_deepspeed_estimates_them():
-    """T5-3B as DeepSpeed's documentation counts it, 2,851e6 parameters, 32e6 in a layer, ZeRO-3 over 8: 6.1 GiB a GPU.
+@pytest.mark.parametrize(
+    ("offloaded", "on_gpu_gib", "on_host_gib"),
+    [((), 6.10, 1.47), (("gradient", "master", "moment"), 0.79, 63.74), (STATES, 0.12, 71.71)],
+)
+def test_shards_as_deepspeed_estimates_them(offloaded, on_gpu_gib, on_host_gib):
+    """DeepSpeed's estimate for T5-3B, ZeRO-3 on eight GPUs of a node: its six numbers, of the bytes of our states.
 
-    18 bytes a parameter are shared out, fp32 gradients among them, and one layer is gathered at 4 bytes.
+    Every rank holds its share of the 18 bytes a parameter that are not offloaded, and the largest layer, its embedding,
+    gathered with its gradients in 16 bits. For the host it reckons with half as much again as what is kept there; with
+    nothing offloaded that is the largest layer of every rank.
     """
     recipe = load_recipe("megatron")
-    states = sum(getattr(recipe, f"{kind}_bytes") for kind in ("weight", "gradient", "master", "moment"))
-    assert states == 18
-    assert round((states * 2851e6 / 8 + 4 * 32e6) / GIB, 1) == 6.1
+    bytes_of = {kind: getattr(recipe, f"{kind}_bytes") for kind in STATES}
+    total, gathered = 2_851_598_336, (2 * recipe.parameter_gather_bytes) * 32_128 * 1024
+    kept = sum(size for kind, size in bytes_of.items() if kind not in offloaded)
+    moved = sum(bytes_of[kind] for kind in offloaded)
+    assert round((kept * total / 8 + gathered) / GIB, 2) == on_gpu_gib
+    assert round(1.5 * max(moved * total, 8 * gathered * (not offloaded)) / GIB, 2) == on_host_gib
 
 
 def test_fp32_shards_that_could_not_be_allocated():

@@ -164,3 +164,25 @@ def test_a_noted_local_batch_is_cut_into_a_part_for_every_stage():
     run = read_run({**LLAMA, "micro_batch": "", "notes": "local batch 16"})
     assert run.layout["micro_batch_size"] == 16 // 4
     assert "micro_batch=4 (a part for every stage)" in run.assumed
+
+
+@pytest.mark.parametrize(
+    ("cells", "heads", "ring"),
+    [
+        ({}, 1, 1),
+        ({"cp_type": "ring"}, 1, 1),
+        ({"cp_type": "all_gather"}, 1, 0),
+        ({"cp_type": "Ulysses"}, 2, 0),
+        ({"notes": "cp_comm_type=a2a"}, 2, 0),
+    ],
+)
+def test_how_the_context_is_split_is_read(cells, heads, ring):
+    """By its own column or Megatron's flag in the notes; without a word it is a ring."""
+    layout = read_run({**LLAMA, "cp": "2", **cells}).layout
+    assert (layout["cp_heads"], layout["cp_ring"]) == (heads, ring)
+
+
+def test_an_unknown_way_to_split_the_context_is_told():
+    """With what is known."""
+    with pytest.raises(UnsupportedRunError, match="cp_type must be one of all_gather, ring, ulysses, got striped"):
+        read_run({**LLAMA, "cp": "2", "cp_type": "striped"})

@@ -94,7 +94,7 @@ def test_the_cheapest_cluster_is_the_cheapest_of_all() -> None:
     assert best.meets
     every = {}
     for gpu in ("h100-sxm", "a100-80-sxm"):
-        for nodes in range(1, 13):
+        for nodes in range(1, 7):
             request = build_request(**{**flags, "gpu": gpu, "nodes": nodes})
             money = economics(PlanSummary.of(plan(request)), economy)
             if money.meets_deadline:

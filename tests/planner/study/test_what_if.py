@@ -15,7 +15,7 @@ import pytest
 from planner.document import dumps
 from planner.document.files import rounded
 from planner.economics import Economy
-from planner.errors import DocumentError, InfeasibleError, RequestError
+from planner.errors import DocumentError, InfeasibleError, Interrupted, PlannerError, RequestError
 from planner.request import PlanRequest, build_request
 from planner.search import plan
 from planner.study import run
@@ -105,6 +105,32 @@ def test_a_study_goes_on_where_it_was_interrupted(monkeypatch: pytest.MonkeyPatc
     assert dumps_study(what_if(SMALL, axes, folder=tmp_path).study) == dumps_study(whole.study)
     assert again == []
     assert dumps_study(whole.study) == dumps_study(what_if(SMALL, axes).study)
+
+
+def test_an_interrupt_within_a_search_is_no_answer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The search tells of Ctrl-C by an error of its own: nothing of it is kept."""
+
+    def stopped(request: PlanRequest) -> None:
+        raise Interrupted
+
+    monkeypatch.setattr("planner.search.plan", stopped)
+    found = what_if(SMALL, axes_of(["gpus=1,2"]), folder=tmp_path)
+    assert found.interrupted
+    assert [each.status for each in found.study.scenarios] == ["open", "open"]
+    assert list(tmp_path.glob("*.json")) == []
+
+
+def _end(digest: str, request: PlanRequest) -> None:
+    """In another process: it is killed."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.slow
+def test_a_process_that_was_ended_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In one sentence, with what may be the cause."""
+    monkeypatch.setattr(run, "_of", _end)
+    with pytest.raises(PlannerError, match="one of the 2 processes of --jobs was ended"):
+        what_if(SMALL, axes_of(["gpus=1,2"]), jobs=2)
 
 
 @pytest.mark.slow

@@ -71,13 +71,14 @@ def rounded(shares: Array) -> list[float]:
 
 def _penalty(axes: Axes) -> Array:
     """The matrix of the sum of squared second differences along every axis."""
-    total = np.zeros((1, 1))
+    nodes = int(np.prod([len(axis) for axis in axes]))
+    total: Array = np.zeros((nodes, nodes))
     for index in range(len(axes)):
-        product = np.ones((1, 1))
+        product: Array = np.ones((1, 1))
         for other, axis in enumerate(axes):
             bends = _second_differences(np.log2(axis))
-            product = np.kron(product, bends.T @ bends if other == index else np.eye(len(axis)))
-        total = total + product
+            product = np.asarray(np.kron(product, bends.T @ bends if other == index else np.eye(len(axis))), np.float64)
+        total += product
     return total
 
 

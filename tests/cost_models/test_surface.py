@@ -1,24 +1,11 @@
-"""The surfaces of scripts/profiles: smooth through noise, monotone in time, honest on what they did not see."""
-
-import importlib.util
-from pathlib import Path
+"""Surfaces through measured shares: smooth through noise, monotone in time, honest on what they did not see."""
 
 import numpy as np
 import pytest
 
-SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "profiles" / "surface.py"
+from cost_models import surface
+
 AXES = (2.0 ** np.arange(8, 14), 2.0 ** np.arange(9, 14), 2.0 ** np.arange(9, 14))
-
-
-def fitting_module():
-    """Return scripts/profiles/surface.py as a module."""
-    spec = importlib.util.spec_from_file_location("surface", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-surface = fitting_module()
 
 
 def smooth(sizes):
@@ -71,3 +58,15 @@ def test_held_out_points_are_predicted_without_them():
     assert surface.held_out(fit, 200).tolist() == [1.0] * 200
     assert len(seen) == surface.FOLDS
     assert np.sum(seen, axis=0).tolist() == [surface.FOLDS - 1] * 200
+
+
+def test_a_surface_over_one_node_of_an_axis_is_that_of_the_others():
+    """What was measured at one size only, such as one head size or a group of two ranks."""
+    axes = (AXES[0], np.array([64.0]))
+    rng = np.random.default_rng(5)
+    sizes = (2.0 ** rng.uniform(8, 13, 60), np.full(60, 64.0))
+    shares = 0.8 * sizes[0] / (sizes[0] + 300.0)
+    fitted = surface.fitted(axes, sizes, shares, np.ones(60))
+    assert fitted.shape == (6, 1)
+    alone = surface.fitted(axes[:1], sizes[:1], shares, np.ones(60))
+    assert fitted[:, 0] == pytest.approx(alone, rel=1e-6)

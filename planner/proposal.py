@@ -1,4 +1,7 @@
-"""One configuration that somebody has in mind: every degree and knob of it, whether or not it is legal or fits."""
+"""A configuration that somebody proposes: every degree and knob of it, whether or not it is legal or fits.
+
+What a plan has decided is `planner.document.Configuration`: that is always whole and legal.
+"""
 
 import json
 from collections.abc import Mapping
@@ -11,7 +14,7 @@ from pydantic import Field
 
 from cost_models.schedules import SLICED
 from cost_models.specs.base import Flag, NonNegativeFloat, NonNegativeInt, PositiveInt, Spec
-from planner import compose, launchers, rules
+from planner import compose, hosts, launchers, rules
 from planner.document import PlanDocument, Verdict, verdict_of
 from planner.errors import RequestError
 from planner.evaluate.errors import RunError
@@ -19,8 +22,7 @@ from planner.evaluate.split import read_sizes
 from planner.fixed import FixedStage, fixed_candidate, fixed_stages, layout_of, model_of, zero_mode
 from planner.forbidden import BrokenRule, violations
 from planner.incumbent import Candidate, Search
-from planner.offload import host_share_bytes
-from planner.options import FULL, MARGIN
+from planner.options import MARGIN
 from planner.predict import CostModel
 from planner.request import PlanRequest
 from planner.restriction import pairs
@@ -37,7 +39,7 @@ from planner.space import (
     units,
 )
 
-__all__ = ["Configuration", "Figures", "of_document", "of_text"]
+__all__ = ["Figures", "Proposal", "of_document", "of_text"]
 
 Degree = PositiveInt | None
 Share = Annotated[NonNegativeFloat, Field(le=1)]
@@ -54,7 +56,7 @@ class Setting(Spec):
     pp: PositiveInt = 1
     vpp: PositiveInt = 1
     cp: PositiveInt = 1
-    cp_type: Literal["all_gather", "ring", "ulysses", "hierarchical"] = "all_gather"
+    cp_type: Literal["all_gather", "ring", "ulysses", "hierarchical"] | None = None
     cp_heads: Degree = None
     ep: PositiveInt = 1
     etp: PositiveInt = 1
@@ -80,7 +82,7 @@ class Setting(Spec):
 
 @dataclass(frozen=True)
 class Figures:
-    """What a configuration takes: seconds of a step, bytes of the fullest GPU, bytes of a node's host memory."""
+    """What a configuration takes: seconds of a step, bytes of the fullest GPU, host memory of the fullest node."""
 
     step_time_s: float
     device_bytes: float
@@ -95,7 +97,7 @@ class Figures:
 
 
 @dataclass(frozen=True)
-class Configuration:
+class Proposal:
     """A layout and what every stage holds and keeps, for a job. `layout` has the columns of LAYOUT_FIELDS.
 
     `notes` tell what was assumed. `held_layers` are the repeating groups of layers that the stages hold together.
@@ -150,9 +152,10 @@ class Configuration:
         return ",".join(f"{name}={_written(value)}" for name, value in kept.items())
 
     def _same(self, setting: Setting) -> bool:
-        if setting.pp != self.layout["pp"]:  # stages may be written, too
+        try:
+            read = _of_setting(setting, self.request)
+        except RequestError:  # what is left contradicts itself
             return False
-        read = _of_setting(setting, self.request)
         return (read.layout, read.stages) == (self.layout, self.stages)
 
     @cached_property
@@ -169,15 +172,15 @@ class Configuration:
     @cached_property
     def figures(self) -> Figures:
         """Its step and its memory. It must be legal."""
-        chosen = self.candidate.pipeline.chosen(self.candidate.choice)
-        device, host = float(chosen["device_bytes"].max()), float(chosen["host_bytes"].max())
-        request = self.request
+        request, pipeline = self.request, self.candidate.pipeline
+        chosen = pipeline.chosen(self.candidate.choice)
+        device, on_host = float(chosen["device_bytes"].max()), chosen["host_bytes"]
         return Figures(
             step_time_s=self.candidate.objective_s,
             device_bytes=device,
-            host_bytes=host * min(request.cluster.gpus_per_node, self.world),
+            host_bytes=hosts.fullest_node_bytes(request, pipeline.layout, on_host),
             verdict=verdict_of(device * (1.0 - MARGIN), device * (1.0 + MARGIN), request.capacity_bytes),
-            host_fits=host <= host_share_bytes(request),
+            host_fits=hosts.fit(request, pipeline.layout, on_host),
         )
 
     @cached_property
@@ -212,7 +215,7 @@ class Configuration:
         stage, pattern = self.stages[0], self.request.model.layer_pattern
         modules = self.model.recompute_modules.intersection(RECOMPUTE_SETS[stage.recompute])
         layers = stage.layers * len(pattern.period)
-        every = stage.recompute != FULL or stage.recompute_per_chunk * self.layout["vpp"] >= stage.layers
+        every = stage.recompute_per_chunk * self.layout["vpp"] >= stage.layers
         recomputed = layers if every else stage.recompute_per_chunk * self.layout["vpp"] * len(pattern.period)
         return {
             **known_values(self.request),
@@ -227,14 +230,14 @@ class Configuration:
         }
 
 
-def of_document(document: PlanDocument, request: PlanRequest) -> Configuration:
+def of_document(document: PlanDocument, request: PlanRequest) -> Proposal:
     """The configuration of a plan document. Raises RequestError for chunks that are split unevenly."""
     stages = fixed_stages(model_of(document, request), document)
     layout = {**layout_of(document.parallelism), "cp_type": CONTEXT_TYPES.index(document.parallelism.cp_type)}
-    return Configuration(request, layout, tuple(stages), sum(stage.layers for stage in stages))
+    return Proposal(request, layout, tuple(stages), sum(stage.layers for stage in stages))
 
 
-def of_text(text: str, request: PlanRequest) -> Configuration:
+def of_text(text: str, request: PlanRequest) -> Proposal:
     """The configuration of a job that `tp=2,pp=4,micro_batch_size=1` stands for; `notes` tell what else was assumed.
 
     Raises RequestError or SpecError, which name the field, the value and what is allowed.
@@ -242,11 +245,20 @@ def of_text(text: str, request: PlanRequest) -> Configuration:
     return _of_setting(Setting.model_validate(pairs(text, "check")), request)
 
 
-def _of_setting(setting: Setting, request: PlanRequest) -> Configuration:
+def _of_setting(setting: Setting, request: PlanRequest) -> Proposal:
     layout, notes = _layout(setting, request)
     groups = _stage_groups(setting, request)
     recompute, frees = _recompute(setting, request)
     zero_stage = request.recipe.zero_stage if setting.zero_stage is None else setting.zero_stage
+    if zero_stage < 3 and not setting.reshard_after_forward:
+        message = f"check.reshard_after_forward can be false under zero_stage 3 alone, got zero_stage {zero_stage}"
+        raise RequestError(message)
+    if setting.recompute == "none" and setting.recompute_layers_per_chunk is not None:
+        message = (
+            "check.recompute_layers_per_chunk needs what is recomputed there (recompute=full), "
+            f"got {setting.recompute_layers_per_chunk} with recompute none"
+        )
+        raise RequestError(message)
     widest = -(-max(groups) // setting.vpp)
     alike: dict[str, Any] = {
         "zero": zero_mode(zero_stage, setting.reshard_after_forward),
@@ -257,7 +269,7 @@ def _of_setting(setting: Setting, request: PlanRequest) -> Configuration:
     stages = tuple(FixedStage(layers=count, **alike) for count in groups)
     if setting.zero_stage is None:
         notes.append(f"zero_stage is not given: {zero_stage}, as the {request.recipe.name} recipe has it.")
-    return Configuration(request, layout, stages, sum(groups), (*notes, *frees))
+    return Proposal(request, layout, stages, sum(groups), (*notes, *frees))
 
 
 def _layout(setting: Setting, request: PlanRequest) -> tuple[dict[str, int], list[str]]:
@@ -269,15 +281,14 @@ def _layout(setting: Setting, request: PlanRequest) -> tuple[dict[str, int], lis
     count = setting.num_microbatches or max(request.workload.global_batch // (dp * setting.micro_batch_size), 1)
     shard = setting.dp_shard or dp // (setting.dp_replicate or 1) or 1
     schedule = setting.schedule or ("interleaved" if setting.vpp > 1 else "1f1b")
-    kind = CONTEXT_TYPES.index(setting.cp_type)
-    switched = {"ulysses": setting.cp, "hierarchical": 2}.get(setting.cp_type, 1)
+    cp_type, cp_heads = _context(setting)
     usual = setting.tp > 1 and sequence_parallel(request)
     layout = {name: getattr(setting, name) for name in ("tp", "pp", "vpp", "cp", "ep", "etp", "micro_batch_size")}
     layout |= {
         "sequence_parallel": int(usual if setting.sequence_parallel is None else setting.sequence_parallel),
-        "cp_heads": setting.cp_heads or switched,
-        "cp_ring": int(setting.cp_type in ("ring", "hierarchical")),
-        "cp_type": kind,
+        "cp_heads": cp_heads,
+        "cp_ring": int(cp_type in ("ring", "hierarchical")),
+        "cp_type": CONTEXT_TYPES.index(cp_type),
         "dp": dp,
         "dp_shard": shard,
         "dp_replicate": setting.dp_replicate or max(dp // shard, 1),
@@ -288,6 +299,21 @@ def _layout(setting: Setting, request: PlanRequest) -> tuple[dict[str, int], lis
         "group_size": setting.group_size,
     }
     return layout, notes
+
+
+def _context(setting: Setting) -> tuple[str, int]:
+    """How the context is split, and how many neighbours trade sequence for heads: each as the other has it."""
+    cp, heads = setting.cp, setting.cp_heads
+    kind = setting.cp_type or ("all_gather" if heads in (None, 1) else "ulysses" if heads == cp else "hierarchical")
+    usual = {"ulysses": cp, "hierarchical": 2}.get(kind, 1)
+    heads = usual if heads is None else heads
+    if kind == "hierarchical" and not 1 < heads < cp:
+        message = f"check.cp_heads must be above 1 and below cp ({cp}) for cp_type hierarchical, got {heads}"
+        raise RequestError(message)
+    if kind != "hierarchical" and heads != usual:
+        message = f"check.cp_heads must be {usual} for cp_type {kind} with cp {cp}, got {heads}"
+        raise RequestError(message)
+    return kind, heads
 
 
 def _stage_groups(setting: Setting, request: PlanRequest) -> list[int]:

@@ -3,9 +3,10 @@
 import pytest
 
 from cost_models.specs.errors import SpecError
-from planner.configuration import Configuration, of_document, of_text
 from planner.errors import RequestError
 from planner.fixed import planned
+from planner.hosts import HOST_FRACTION
+from planner.proposal import Proposal, of_document, of_text
 from planner.request import PlanRequest, build_request
 from planner.search import plan
 
@@ -50,8 +51,21 @@ def test_a_configuration_written_down_is_read_as_itself(text: str) -> None:
     assert len(found.text.split(",")) <= len(text.split(",")) + 1
 
 
-def _same(first: Configuration, second: Configuration) -> bool:
+def _same(first: Proposal, second: Proposal) -> bool:
     return (first.layout, first.stages) == (second.layout, second.stages)
+
+
+@pytest.mark.parametrize(
+    ("short", "whole"),
+    [
+        ("cp=4,cp_heads=4", "cp=4,cp_type=ulysses"),
+        ("cp=4,cp_heads=2", "cp=4,cp_type=hierarchical,cp_heads=2"),
+        ("cp=4", "cp=4,cp_type=all_gather,cp_heads=1"),
+    ],
+)
+def test_the_kind_of_context_parallelism_follows_from_its_heads(short: str, whole: str) -> None:
+    """Neighbours that trade sequence for heads: none, all of them, some."""
+    assert _same(of_text(short, job()), of_text(whole, job()))
 
 
 def test_a_plan_is_the_configuration_that_it_was() -> None:
@@ -65,6 +79,21 @@ def test_a_plan_is_the_configuration_that_it_was() -> None:
     assert found.document.stages == document.stages
     assert (found.document.certificate.layouts, found.document.certificate.gap) == (1, 0.0)
     assert planned(found.document).objective_s == pytest.approx(found.figures.step_time_s, rel=1e-8)
+
+
+def test_stages_of_a_node_share_its_memory() -> None:
+    """The host memory of a node is the sum over the stages that have GPUs there, as the document has it."""
+    text = "pp=2,stage_layers=8+24,offload_optimizer=1.0"
+    request = build_request("llama3-8b", 8, "80GB", seq_len="4k", global_batch=64)
+    found = of_text(text, request)
+    of_stages = [stage.predicted.host_bytes for stage in found.document.stages]
+    assert of_stages[1] > 1.5 * of_stages[0] > 0.0
+    assert found.figures.host_bytes == pytest.approx(4 * sum(of_stages), rel=1e-8)
+    assert found.figures.host_bytes == pytest.approx(found.document.predicted.host_memory_bytes, rel=1e-8)
+    for fraction, fits in ((1.001, True), (0.999, False)):  # both less than eight times what the fuller stage takes
+        size = int(fraction * found.figures.host_bytes / HOST_FRACTION)
+        small = request.replaced(cluster=request.cluster.replaced(host_memory_bytes=size))
+        assert of_text(text, small).figures.host_fits == fits
 
 
 def test_recompute_that_frees_nothing_is_said() -> None:
@@ -86,6 +115,11 @@ def test_recompute_that_frees_nothing_is_said() -> None:
         ("recompute=activation+mlp", "check.recompute must be none or one of"),
         ("pp=4,stage_layers=20+20", r"stage_layers must have pp = 4 numbers, got 20\+20"),
         ("pp=2,stage_layers=a+b", r"stage_layers must be whole numbers joined by \+ .*got a\+b"),
+        ("cp=4,cp_type=ulysses,cp_heads=2", "cp_heads must be 4 for cp_type ulysses with cp 4, got 2"),
+        ("cp=4,cp_type=all_gather,cp_heads=4", "cp_heads must be 1 for cp_type all_gather"),
+        ("cp=2,cp_type=hierarchical", r"cp_heads must be above 1 and below cp \(2\) for cp_type hierarchical, got 2"),
+        ("tp=4,zero_stage=1,reshard_after_forward=false", "false under zero_stage 3 alone, got zero_stage 1"),
+        ("tp=4,recompute_layers_per_chunk=3", r"needs what is recomputed there \(recompute=full\), got 3"),
         ("offload_optimizer=2", "check.offload_optimizer must be <= 1, got 2"),
     ],
 )

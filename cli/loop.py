@@ -12,7 +12,7 @@ from statistics import fmean
 from typing import Any
 
 from cli.extras import require_torch
-from cli.measure import DEFAULT_MODELS, SMALL_STEP, measured_profile, model_file
+from cli.measure import DEFAULT_MODELS, RECIPES, SMALL_STEP, measured_profile, model_file
 from cli.output import print_json, print_text
 
 Step = tuple[str, int | str]
@@ -119,7 +119,7 @@ def _outcome(name: str, profile: str, ranks: int | None, step: Step, counts: Map
         seq_len=step[0],
         global_batch=step[1],
         target="runtime",
-        recipe="runtime",
+        recipe=_recipe_of(profile),
     ).replaced(fixed={"cp": 1})
     trials = trial_plans(
         request, best=counts["best"], at_random=counts["random"], bad=counts["bad"], seed=SEED, runs=runs
@@ -141,6 +141,14 @@ def _outcome(name: str, profile: str, ranks: int | None, step: Step, counts: Map
         for trial, of_plan, peak in zip(trials, turns, peaks, strict=True)
     ]
     return outcome(request.model.name, results)
+
+
+def _recipe_of(profile: str) -> str:
+    """The recipe that a profile was measured for: of the processor, or of a GPU that the catalog knows."""
+    from cost_models.specs.catalog import names
+    from cost_models.specs.measured_profile import read
+
+    return RECIPES["cuda" if read(profile).cluster.gpu.name in names("gpus") else "cpu"]
 
 
 def _ranks_of(profile: str) -> int:

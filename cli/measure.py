@@ -14,6 +14,8 @@ from planner.errors import DocumentError, RequestError
 # What is measured where nothing is named: on a processor models whose layers fit it.
 DEFAULT_MODELS = {"cuda": ("llama3.2-1b",), "cpu": ("small-llama", "small-gpt")}
 SMALL_STEP = ("256", 8)
+# What the runtime keeps, copies and overlaps; on GPUs it is as torchtitan without compilation.
+RECIPES = {"cpu": "runtime-cpu", "cuda": "torchtitan-eager"}
 BUDGETS_S: dict[str, float] = {"quick": 60.0, "full": 600.0}
 JOURNAL = "{path}.measured"
 
@@ -198,7 +200,7 @@ def _candidates(
             seq_len=seq_len,
             global_batch=global_batch,
             target="runtime",
-            recipe="runtime",
+            recipe=RECIPES[kind],
         ).replaced(fixed={"cp": 1})
         sizes = operator_sizes(request)
         points, of_model = candidates(request.model, request.recipe, sizes, bytes_of_a_token(request), ranks)

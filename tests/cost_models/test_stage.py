@@ -240,7 +240,8 @@ def test_tied_states_are_exchanged_once(model_name):
 def test_parts_are_symbols_of_the_stage_expression():
     """Every output of the dear expressions is declared once as a symbol, and every symbol of an expression is known."""
     for model in MODELS.values():
-        recipe = RECIPES["before flash"]  # which adds up gradients apart
+        # One that adds up gradients apart, and here lays out what it gathers and reduces, too.
+        recipe = RECIPES["before flash"].replaced(parameter_copy_bytes=8, gradient_copy_bytes=14)
         dear = micro_batch_costs(model, recipe, sliced=True) | exchange_costs(model, recipe)
         dear |= pipeline_exchange_costs(model, recipe)
         assert set(dear) == set(symbols.PARTS)
@@ -275,3 +276,23 @@ def test_lowered_source_does_not_depend_on_the_hash_seed():
         for seed in ("1", "2")
     }
     assert len(digests) == 1
+
+
+def test_states_are_laid_out_as_often_as_they_are_gathered_and_reduced():
+    """With FSDP that reshards each micro-batch lays out weights twice and gradients once; else a step does, once."""
+    model, plain = MODELS["windows"], RECIPES["megatron"].replaced(overlap_parameter_gather=False)
+    recipe = plain.replaced(overlap_gradient_reduce=False, parameter_copy_bytes=8, gradient_copy_bytes=14)
+    flags = {"shard_optimizer": 1, "shard_gradients": 1, "shard_weights": 1, "reshard": 1}
+    once = dict.fromkeys(flags, 0)
+    names = {"parameter": "layer_parameter_copy_s", "gradient": "layer_gradient_copy_s"}
+    for known, each_micro_batch in ((flags, {"parameter": 2, "gradient": 1}), (once, {"parameter": 0, "gradient": 0})):
+        costs = stage_costs(model, recipe, 0)
+        for of, part in names.items():
+            symbol = symbols.PARTS[part]
+            values = {symbols.__dict__[name]: value for name, value in known.items()} | {symbols.layers: 3}
+
+            def times(name, symbol=symbol, values=values, costs=costs):
+                return costs[name].xreplace(values).diff(symbol)
+
+            assert (times("forward_s") + times("input_grad_s")).expand() == 3 * each_micro_batch[of]
+            assert times("first_s") + times("last_s") == (0 if each_micro_batch[of] else 3)

@@ -15,7 +15,7 @@ from runtime import alone, alone_links, alone_states
 def request_of_two() -> PlanRequest:
     """Two ranks, eight sequences."""
     return build_request(
-        "data/loop/small-llama.toml", 2, gpu="l4", gpus_per_node=2, seq_len="256", global_batch=8, recipe="runtime"
+        "data/loop/small-llama.toml", 2, gpu="l4", gpus_per_node=2, seq_len="256", global_batch=8, recipe="runtime-cpu"
     ).replaced(fixed={"cp": 1})
 
 

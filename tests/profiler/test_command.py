@@ -25,7 +25,7 @@ COMMAND = ["profile", "--device", "cpu", "--ranks", "2", "--model", MODEL, "--se
 
 
 class Ready:
-    """Two ranks that take work over a rate, and end at some point."""
+    """Two ranks that take work over a rate, rows a longer time each, and end at some point."""
 
     ranks, device = 2, torch.device("cpu")
 
@@ -38,7 +38,7 @@ class Ready:
         if len(self.asked) == self._ends_at:
             raise KeyboardInterrupt
         self.asked.append(point)
-        size = 4.0 if point.operator.startswith("attention") else 1.0
+        size = 4.0 if point.operator.startswith("attention") else 200.0 if point.detail else 1.0
         for each in point.sizes:
             size *= each
         return Measured(point, 1e-6 + 1e-9 * size, 0.01, 10)
@@ -67,7 +67,7 @@ def test_a_profile_is_written_and_planned_with(crew: Ready, tmp_path: Path, caps
     assert found.profile.provenance.ranks == 2
     assert list(tmp_path.iterdir()) == [path]
     capsys.readouterr()
-    planning = ["--model", MODEL, "--gpus", "2", "--profile", str(path), "--target", "runtime", "--global-batch", "4"]
+    planning = ["--model", MODEL, "--gpus", "2", "--profile", str(path), "--recipe", "runtime-cpu", "--global-batch", "4"]
     assert run([*planning, "--seq-len", "128", "--schedule", "1f1b", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["predicted"]["measured_share"] > 0.5

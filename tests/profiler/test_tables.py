@@ -14,7 +14,7 @@ from profiler.points import Measured, Point
 from profiler.profile import About, profile_of
 
 RATE, BANDWIDTH, LINK = 4e11, 2e10, 3e9
-RECIPE = load_recipe("runtime")
+RECIPE = load_recipe("runtime-cpu")
 COUNTED: Counted = {("norm_forward", (512, 0)): 2048.0, ("memory_copy", ()): 1.0}
 FACTS = Facts("cpu-hand-made", "hand-made", "none", 2**33, 2**34, 1, 1)
 

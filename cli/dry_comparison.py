@@ -6,8 +6,8 @@ from typing import Any
 
 from cli.dry_differences import Difference, differences
 from cli.dry_prediction import Prediction
+from planner.document.job import Job
 from runtime.dry_run import DryRank
-from runtime.job import Job
 
 __all__ = ["Comparison", "Quantity", "compared"]
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from cli.dry_prediction import Prediction
 from cost_models.schedules.table import Kind
+from planner.document.job import Job, virtual_stages
 from runtime.dry_run import DryRank
-from runtime.job import Job, virtual_stages
 
 __all__ = ["Difference", "differences"]
 

@@ -30,10 +30,10 @@ def dry_run(file: str, *, rank: int | None, all_kinds: bool, profile: str | None
     require_torch("dry-run")
     from cli.dry_comparison import compared
     from cli.dry_prediction import Prediction
+    from planner.document.job import job_of
     from planner.explain.setting import Plan
     from planner.fixed import planned
     from runtime.dry_run import dry_run as run
-    from runtime.job import job_of
     from runtime.support import check
 
     job = job_of(document)

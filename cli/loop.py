@@ -95,12 +95,12 @@ def _measured(names: Sequence[str], ranks: int | None, full: bool, step: Step, p
 
 def _outcome(name: str, profile: str, ranks: int | None, step: Step, counts: Mapping[str, int], rounds: Any) -> Any:
     """The plans of one model, run and compared."""
+    from planner.document.job import job_of
     from planner.request import build_request
     from planner.trial_plans import trial_plans
     from planner.trial_results import outcome, result_of
     from profiler.timing import waited_s
     from runtime.errors import UnsupportedPlanError
-    from runtime.job import job_of
     from runtime.loop import work_of
     from runtime.support import check
     from runtime.world import fork

@@ -14,7 +14,7 @@ from planner.document import check_writable, write_text
 from planner.errors import RequestError
 
 if TYPE_CHECKING:
-    from runtime.job import Job
+    from planner.document.job import Job
 
 GIB = 2.0**30
 
@@ -38,7 +38,7 @@ def run(
     require_torch("run", *(["safetensors"] if weights else []))
     for path in filter(None, (log, report)):
         check_writable(path)
-    from runtime.job import job_of
+    from planner.document.job import job_of
     from runtime.optimizer import Settings
     from runtime.report import report_text
     from runtime.run import Options, train

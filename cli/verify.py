@@ -21,7 +21,7 @@ def verify(file: str, *, timeout_s: float, as_json: bool) -> int:
     """
     document = document_in(file)
     require_torch("verify")
-    from runtime.job import job_of
+    from planner.document.job import job_of
     from runtime.support import check
     from runtime.verify import TOLERANCE
     from runtime.verify import verify as verified

@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 
 from planner import rules
 from planner.document import Configuration, LauncherAnswer, PlanDocument, StageChoice
+from planner.document.honoured import faults
+from planner.document.job import job_of
 from planner.forbidden import violations
 from planner.space import CONTEXT_TYPES, OFFLOADS, RANK_ORDERS, known_values
 
@@ -61,16 +63,21 @@ def illegalities(document: PlanDocument | Configuration) -> tuple[Refusal, ...]:
 
 
 def answers(document: PlanDocument) -> dict[str, LauncherAnswer]:
-    """The answer of every launcher to a plan, our own runtime last; what it can express takes the plan's own time."""
-    found = {}
-    for name in (*(launcher.name for launcher in rules.LAUNCHERS), RUNTIME):
-        broken = refusals(document, name)
-        found[name] = LauncherAnswer(
-            expressible=not broken,
-            why_not=tuple(each.text for each in broken),
-            best_step_time_s=None if broken else document.predicted.step_time_s,
+    """The answer of every launcher to a plan; what it can express takes the plan's own time.
+
+    Our own runtime is last: a plan is its form as it is, what counts is whether it honours all of it.
+    """
+    reasons = {
+        launcher.name: tuple(each.text for each in refusals(document, launcher.name)) for launcher in rules.LAUNCHERS
+    }
+    return {
+        name: LauncherAnswer(
+            expressible=not why_not,
+            why_not=why_not,
+            best_step_time_s=None if why_not else document.predicted.step_time_s,
         )
-    return found
+        for name, why_not in (*reasons.items(), (RUNTIME, faults(job_of(document))))
+    }
 
 
 def inexpressible_fields(document: PlanDocument) -> tuple[str, ...]:

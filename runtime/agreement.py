@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 import torch
 
+from planner.document.job import Job
 from runtime.constants import Constants
 from runtime.data import Drawn as DrawnTokens
 from runtime.data import batch_of, whole_batch
 from runtime.initial import Drawn
-from runtime.job import Job
 from runtime.optimizer import Optimizer, Settings
 from runtime.parameters import fill
 from runtime.precision import Precision

@@ -6,11 +6,11 @@ from torch import Tensor, nn
 
 from cost_models.specs.model import ModelSpec
 from cost_models.specs.parameters import padded_vocab
+from planner.document.job import Job, VirtualStage, in_one_piece, virtual_stages
 from runtime.collectives import enter_briefly, leave, own_tokens
 from runtime.constants import Constants
 from runtime.context import ContextParallel
 from runtime.groups import TensorParallel
-from runtime.job import Job, VirtualStage, in_one_piece, virtual_stages
 from runtime.layer import Layer
 from runtime.linear import Norm
 from runtime.parameters import Part, Piece, Sharded, held, replicated_rows

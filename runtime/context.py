@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from runtime.job import CHUNKS_PER_RANK
+from planner.document.job import CHUNKS_PER_RANK
 
 __all__ = ["ContextParallel"]
 

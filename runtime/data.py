@@ -8,9 +8,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from planner.document.job import Job
 from runtime.chance import generator_of
 from runtime.errors import DataError
-from runtime.job import Job
 from runtime.training import Batch
 
 __all__ = ["SYNTHETIC", "Drawn", "Sequences", "batch_of", "open_data", "whole_batch"]

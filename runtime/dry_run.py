@@ -13,12 +13,12 @@ import torch.distributed as dist
 from torch.distributed.pipelining.schedules import _ComputationType
 from torch.distributed.tensor import DTensor
 
+from planner.document.job import Job
 from runtime.chunk import EMBEDDING
 from runtime.constants import Constants
 from runtime.errors import UnsupportedPlanError
 from runtime.fake import META, Traffic, counted, fake_world
 from runtime.groups import CONTEXT, REPLICATE
-from runtime.job import Job
 from runtime.optimizer import Optimizer, Settings
 from runtime.parameters import Held, Shared, held, local_part, shared_rows
 from runtime.precision import precision_of

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import torch
 import torch.distributed as dist
 
-from runtime.runs import in_runs
+from planner.document.runs import in_runs
 
 __all__ = ["in_words", "ranks_without"]
 

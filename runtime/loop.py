@@ -9,9 +9,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from planner.document.job import Job
 from runtime.constants import Constants
 from runtime.data import Drawn, batch_of
-from runtime.job import Job
 from runtime.live_bytes import peak_of
 from runtime.measure import Meter
 from runtime.optimizer import Optimizer, Settings

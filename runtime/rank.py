@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 
 from cost_models.specs.parameters import padded_vocab
+from planner.document.job import Job, VirtualStage, action_table, virtual_stages
 from runtime.chunk import chunk_of
 from runtime.constants import Constants
 from runtime.groups import Groups, groups_of
-from runtime.job import Job, VirtualStage, action_table, virtual_stages
 from runtime.loss import loss_function
 from runtime.pipeline import TableSchedule, pipeline_stage
 from runtime.precision import Precision

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from planner.document.job import Job
 from runtime.chunk import Chunk, whole_chunk
 from runtime.constants import Constants
 from runtime.groups import TensorParallel
-from runtime.job import Job
 from runtime.loss import loss_function
 from runtime.optimizer import Settings
 from runtime.parameters import Source, fill, held, local_part

@@ -5,11 +5,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from planner.document.job import Job
 from runtime.constants import Constants, constants_in
 from runtime.data import SYNTHETIC, batch_of, open_data
 from runtime.errors import LaunchError
 from runtime.initial import Drawn
-from runtime.job import Job
 from runtime.measure import Meter
 from runtime.optimizer import Optimizer, Settings
 from runtime.parameters import Source, fill

@@ -22,9 +22,9 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.fsdp._fully_shard._fsdp_param import ShardedState
 from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
 
+from planner.document.job import StageJob
 from runtime.chunk import Chunk
 from runtime.groups import Groups
-from runtime.job import StageJob
 from runtime.precision import Precision
 
 __all__ = ["ShardedChunk", "param_groups", "shard"]

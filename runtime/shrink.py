@@ -8,8 +8,8 @@ from itertools import product
 from cost_models.schedules import GROUPED, placement
 from cost_models.specs.model import ModelSpec
 from planner.document import Chunk, Parallelism
+from planner.document.job import Job, StageJob, virtual_stages
 from runtime.errors import UnsupportedPlanError
-from runtime.job import Job, StageJob, virtual_stages
 from runtime.support import check
 
 __all__ = ["shrunk"]

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch.distributed as dist
 
+from planner.document.job import Job
 from runtime.agreement import Agreement, agreement, alone
-from runtime.job import Job
 from runtime.precision import DOUBLE
 from runtime.reference import worse
 from runtime.shrink import shrunk

@@ -11,9 +11,9 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from planner.document.job import Job
 from runtime.chunk import EMBEDDING, VOCABULARY, full_shapes
 from runtime.errors import WeightsError
-from runtime.job import Job
 from runtime.parameters import Part
 
 __all__ = ["Checkpoint"]

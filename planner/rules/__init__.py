@@ -59,7 +59,7 @@ LAUNCHERS: tuple[Launcher, ...] = (
     AXOLOTL,
     MAXTEXT,
 )
-"""The open launchers. Our own runtime executes every plan."""
+"""The open launchers. A plan is the form of our own runtime as it is; `planner.document.honoured` says what it runs."""
 
 RULES: tuple[Rule, ...] = (
     *LAYOUT_RULES,

@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 
 from planner.document import Chunk, Offload, PlanDocument, Recompute, Stage
+from planner.document.honoured import faults
+from planner.document.job import job_of
 from planner.launchers import answers, inexpressible_fields, refusals
 from planner.rules import LAUNCHERS
 from tests.planner.sample import CHUNK_LAYERS, PP, VPP, sample_document
@@ -109,7 +111,7 @@ def test_stages_recompute_alike_when_one_count_a_chunk_gives_all_their_numbers(
     assert "splits-layers-evenly" in ids(document, "nanotron")
 
 
-def test_every_launcher_answers_and_our_runtime_can_express_everything() -> None:
+def test_every_launcher_answers_and_our_runtime_last() -> None:
     """Yes with the plan's own time, no with one line for each rule and no time before it was searched."""
     document = alike()
     told = answers(document)
@@ -120,6 +122,17 @@ def test_every_launcher_answers_and_our_runtime_can_express_everything() -> None
     assert told["accelerate"].best_step_time_s is None
     assert told["accelerate"].why_not[0] == "pp must be 1, got 4 (accelerate-has-no-pipelines)"
     assert len(told["accelerate"].why_not) == len(refusals(document, "accelerate"))
+
+
+def test_our_runtime_says_what_it_does_not_run() -> None:
+    """What `plan run` would refuse before it starts, with its words."""
+    document = alike()
+    ring = document.replaced(parallelism=document.parallelism.replaced(cp=2, cp_type="ring"))
+    told = answers(ring)["runtime"]
+    assert not told.expressible
+    assert told.best_step_time_s is None
+    assert told.why_not == faults(job_of(ring))
+    assert told.why_not[0].startswith("parallelism.cp_type must be all_gather to run here, got ring")
 
 
 def test_fields_that_no_launcher_can_express_are_those_that_all_refuse() -> None:

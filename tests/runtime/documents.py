@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from planner.document import PlanDocument, Stage, write
-from runtime.job import Job
+from planner.document.job import Job
 from tests.planner.sample import CLUSTER, sample_document
 
 

@@ -7,7 +7,7 @@ from cost_models.specs.model import ModelSpec
 from cost_models.specs.recipe import FrameworkRecipe
 from cost_models.specs.workload import WorkloadSpec
 from planner.document import Chunk, Parallelism, Recompute
-from runtime.job import Job, StageJob
+from planner.document.job import Job, StageJob
 
 SEQ_LEN = 16
 MEGATRON = FrameworkRecipe(name="megatron")

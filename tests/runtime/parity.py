@@ -2,8 +2,8 @@
 
 from functools import reduce
 
+from planner.document.job import Job
 from runtime.agreement import agreement, alone
-from runtime.job import Job
 from runtime.precision import DOUBLE, Precision
 from runtime.reference import worse
 from tests.runtime.pool import Pool

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from planner.document import Recompute
+from planner.document.job import Job
 from runtime.errors import UnsupportedPlanError
-from runtime.job import Job
 from runtime.precision import precision_of
 from runtime.support import MODULES, SCHEDULES, check
 from tests.runtime.conftest import Ranks

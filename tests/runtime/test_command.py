@@ -17,8 +17,8 @@ import runtime.verify
 import runtime.world
 from cli.main import run
 from planner.document import Offload, write
+from planner.document.job import Job
 from runtime.agreement import Agreement
-from runtime.job import Job
 from runtime.verify import Verification
 from tests.runtime.documents import document_of, written
 from tests.runtime.jobs import MEGATRON, small_job, small_model

@@ -16,6 +16,7 @@ from cli.dry_prediction import Prediction
 from cli.main import run as plan
 from planner.check import checked
 from planner.document import PlanDocument, Recompute, read, write
+from planner.document.job import Job, job_of
 from planner.explain.setting import Plan
 from planner.fixed import planned
 from planner.proposal import of_text
@@ -26,7 +27,6 @@ from runtime.data import Drawn as DrawnTokens
 from runtime.data import batch_of
 from runtime.dry_run import DryRank, dry_run
 from runtime.initial import Drawn
-from runtime.job import Job, job_of
 from runtime.optimizer import Optimizer, Settings
 from runtime.parameters import fill
 from runtime.precision import precision_of

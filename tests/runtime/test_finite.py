@@ -7,13 +7,13 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from planner.document.job import Job
 from runtime.constants import Constants
 from runtime.data import Drawn as DrawnTokens
 from runtime.data import batch_of
 from runtime.errors import TrainingError
 from runtime.finite import in_words
 from runtime.initial import Drawn
-from runtime.job import Job
 from runtime.optimizer import Optimizer, Settings
 from runtime.parameters import fill, local_part
 from runtime.precision import DOUBLE

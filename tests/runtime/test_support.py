@@ -12,8 +12,8 @@ from cost_models.specs.model import ModelSpec
 from cost_models.specs.recipe import FrameworkRecipe
 from cost_models.specs.workload import WorkloadSpec
 from planner.document import Chunk, Offload, Parallelism, Recompute, Stage
+from planner.document.job import Job
 from runtime.errors import UnsupportedPlanError
-from runtime.job import Job
 from runtime.support import check
 from tests.runtime.jobs import RECIPE, small_job, small_model
 

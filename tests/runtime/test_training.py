@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from planner.document.job import Job
 from runtime.constants import Constants
 from runtime.data import batch_of, open_data, whole_batch
 from runtime.initial import Drawn
-from runtime.job import Job
 from runtime.optimizer import Optimizer, Settings
 from runtime.parameters import fill
 from runtime.precision import DOUBLE, Precision, precision_of

@@ -8,8 +8,8 @@ import pytest
 
 from cost_models.schedules import GROUPED, V_SHAPED
 from planner.document import Recompute, read
+from planner.document.job import Job, job_of
 from runtime.errors import TrainingError, UnsupportedPlanError
-from runtime.job import Job, job_of
 from runtime.optimizer import Optimizer
 from runtime.shrink import MOST_RANKS, shrunk
 from runtime.support import SCHEDULES, check

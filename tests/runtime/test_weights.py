@@ -10,10 +10,10 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from planner.document.job import Job
 from runtime.chunk import full_shapes, whole_chunk
 from runtime.constants import Constants, constants_in
 from runtime.errors import WeightsError
-from runtime.job import Job
 from runtime.parameters import Part, fill
 from runtime.weights import Checkpoint
 from tests.runtime.checkpoints import LAYER, gpt_tensors, llama_tensors, qwen_tensors

@@ -5,8 +5,8 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
+from planner.document.job import Job
 from runtime.errors import DataError
-from runtime.job import Job
 from runtime.run import Options, train
 from runtime.world import World
 

@@ -67,7 +67,18 @@ def test_a_profile_is_written_and_planned_with(crew: Ready, tmp_path: Path, caps
     assert found.profile.provenance.ranks == 2
     assert list(tmp_path.iterdir()) == [path]
     capsys.readouterr()
-    planning = ["--model", MODEL, "--gpus", "2", "--profile", str(path), "--recipe", "runtime-cpu", "--global-batch", "4"]
+    planning = [
+        "--model",
+        MODEL,
+        "--gpus",
+        "2",
+        "--profile",
+        str(path),
+        "--recipe",
+        "runtime-cpu",
+        "--global-batch",
+        "4",
+    ]
     assert run([*planning, "--seq-len", "128", "--schedule", "1f1b", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["predicted"]["measured_share"] > 0.5

@@ -40,10 +40,11 @@ def measure(
     method: Literal["quick", "full"] = "full" if full else "quick"
     journal = JOURNAL.format(path=output) if output else None
     kind = _kind(device)
-    if not models and kind == "cpu":
+    files = [model_file(name) for name in models or DEFAULT_MODELS[kind]]
+    if all(file not in models for file in files):  # all are made for measuring
         seq_len, global_batch = seq_len or SMALL_STEP[0], global_batch or SMALL_STEP[1]
     measured = measured_profile(
-        [model_file(name) for name in models or DEFAULT_MODELS[kind]],
+        files,
         device=device,
         method=method,
         budget_s=BUDGETS_S[method],

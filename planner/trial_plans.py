@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from planner.configuration import Configuration
 from planner.document import PlanDocument
 from planner.fixed import FixedStage
 from planner.predict import CostModel
+from planner.proposal import Proposal
 from planner.request import PlanRequest
 from planner.space import LAYOUT_FIELDS, RECOMPUTE_SETS, ZERO_MODES, layouts, meshes, units
 
@@ -71,7 +71,7 @@ def trial_plans(
     return chosen
 
 
-def _configurations(request: PlanRequest) -> Iterator[Configuration]:
+def _configurations(request: PlanRequest) -> Iterator[Proposal]:
     """Every layout of a request on all of its GPUs with every set of options, stages as even as they go; legal ones."""
     columns = layouts(request, meshes(request))
     whole = units(request.model)
@@ -87,7 +87,7 @@ def _configurations(request: PlanRequest) -> Iterator[Configuration]:
             for recompute in sets:
                 per_chunk = -(-max(counts) // layout["vpp"]) if recompute else 0
                 stages = tuple(FixedStage(count, zero, recompute, per_chunk) for count in counts)
-                found = Configuration(request, layout, stages, whole)
+                found = Proposal(request, layout, stages, whole)
                 if found.world == request.cluster.gpus and not found.illegal:
                     yield found
 

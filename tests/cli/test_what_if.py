@@ -115,7 +115,7 @@ def test_an_interrupt_tells_what_is_open(
 
 def test_where_nothing_fits_the_reasons_are_told_once(capsys: pytest.CaptureFixture[str]) -> None:
     """Exit code 1; scenarios with one reason share a line."""
-    job = ["what-if", *JOB, "--sweep", "mem=1GB,1.1GB", "--gpus", "1", "--keep", "off", "--jobs", "1"]
+    job = ["what-if", *JOB, "--sweep", "mem=1GB,1.1GB", "--gpus", "1", "--keep", "off", "--schedule", "1f1b"]
     code, text, _ = ran(capsys, *job, "--set", "cluster.host_memory_bytes=1000000")
     assert code == 1
     assert "2 infeasible" in text

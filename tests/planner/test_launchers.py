@@ -127,12 +127,12 @@ def test_every_launcher_answers_and_our_runtime_last() -> None:
 def test_our_runtime_says_what_it_does_not_run() -> None:
     """What `plan run` would refuse before it starts, with its words."""
     document = alike()
-    ring = document.replaced(parallelism=document.parallelism.replaced(cp=2, cp_type="ring"))
-    told = answers(ring)["runtime"]
+    quantized = document.replaced(workload=document.workload.replaced(optimizer="adamw-8bit"))
+    told = answers(quantized)["runtime"]
     assert not told.expressible
     assert told.best_step_time_s is None
-    assert told.why_not == faults(job_of(ring))
-    assert told.why_not[0].startswith("parallelism.cp_type must be all_gather to run here, got ring")
+    assert told.why_not == faults(job_of(quantized))
+    assert told.why_not == ("workload.optimizer must be adamw to run here, got adamw-8bit",)
 
 
 def test_fields_that_no_launcher_can_express_are_those_that_all_refuse() -> None:

@@ -127,7 +127,7 @@ def measured_profile(
     )
 
 
-def _set_aside(crew: Any, kind: str, taken: int) -> dict[str, int]:
+def _set_aside(crew: Any, kind: str, taken: int) -> dict[str, Any]:
     """Bytes of a GPU that a context takes, and a communicator; `taken` were taken before there was any."""
     if kind == "cpu":
         return {}
@@ -178,7 +178,7 @@ def _usual_ranks(kind: str) -> int:
     if kind == "cuda":
         import torch
 
-        return torch.cuda.device_count()
+        return int(torch.cuda.device_count())
     return len(os.sched_getaffinity(0))
 
 
@@ -191,7 +191,8 @@ def _candidates(
     from profiler import beside, streams
     from profiler.candidates import candidates, host_copies, merged
 
-    each, counted = [], {}
+    each: list[Any] = []
+    counted: dict[Any, float] = {}
     for name in models:
         request = build_request(
             name,

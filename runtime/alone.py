@@ -60,8 +60,8 @@ def _attention(sizes: Sizes, detail: Sizes, device: torch.device) -> tuple[list[
     (kv_heads,) = detail
     shapes = [(queries, heads), (keys, kv_heads), (keys, kv_heads)]
     parts = [_drawn(device, batch, length, count, width).requires_grad_() for length, count in shapes]
-    heads_first = [part.transpose(1, 2) for part in parts]
-    return parts, fused_attention(*heads_first, None)
+    query, key, value = (part.transpose(1, 2) for part in parts)
+    return parts, fused_attention(query, key, value, None)
 
 
 def _attention_forward(sizes: Sizes, detail: Sizes, device: torch.device) -> Alone:
@@ -69,8 +69,8 @@ def _attention_forward(sizes: Sizes, detail: Sizes, device: torch.device) -> Alo
     (kv_heads,) = detail
     shapes = [(queries, heads), (keys, kv_heads), (keys, kv_heads)]
     parts = [_drawn(device, batch, length, count, width).requires_grad_() for length, count in shapes]
-    heads_first = [part.transpose(1, 2) for part in parts]
-    return Alone(lambda: fused_attention(*heads_first, None), 2 * _bytes(*parts))
+    query, key, value = (part.transpose(1, 2) for part in parts)
+    return Alone(lambda: fused_attention(query, key, value, None), 2 * _bytes(*parts))
 
 
 def _attention_backward(sizes: Sizes, detail: Sizes, device: torch.device) -> Alone:

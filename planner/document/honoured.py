@@ -8,7 +8,7 @@ from cost_models.specs.base import Spec
 from planner.document.job import CHUNKS_PER_RANK, Job, StageJob, action_table, virtual_stages
 from planner.document.runs import in_runs
 
-__all__ = ["faults"]
+__all__ = ["MODULES", "SCHEDULES", "faults"]
 
 MODULES = ("norm", "activation", "core_attention", "mlp", "full")
 SCHEDULES = tuple(name for name in schedules.NAMES if name not in (*schedules.SLICED, "dualpipe"))

@@ -129,6 +129,7 @@ EXPRESS: dict[str, Case] = {
     "recomputes-activation-of-experts": ("recompute=activation", "recompute=activation", {}),
     "recomputes-modules-in-every-layer": ("recompute=norm", "recompute=norm,recompute_layers_per_chunk=7", {}),
     "offloads-states-together": (WHOLE, "zero_stage=3,offload_optimizer=1", {}),
+    "shards-precision-aware-optimizer": ("zero_stage=1", "zero_stage=0", {"optimizer": "precision-aware"}),
     "offloads-sharded-optimizer": ("zero_stage=1,offload_optimizer=1", "zero_stage=0,offload_optimizer=1", {}),
     "offloads-gradients-with-optimizer": (
         "zero_stage=1,offload_gradients=1,offload_optimizer=1",

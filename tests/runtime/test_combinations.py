@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 
 from planner.document import Recompute
+from planner.document.honoured import MODULES, SCHEDULES
 from planner.document.job import Job
 from runtime.errors import UnsupportedPlanError
 from runtime.precision import precision_of
-from runtime.support import MODULES, SCHEDULES, check
+from runtime.support import check
 from tests.runtime.conftest import Ranks
 from tests.runtime.jobs import MODELS, RECIPE, small_job, small_model
 from tests.runtime.parity import apart

@@ -8,11 +8,12 @@ import pytest
 
 from cost_models.schedules import GROUPED, V_SHAPED
 from planner.document import Recompute, read
+from planner.document.honoured import SCHEDULES
 from planner.document.job import Job, job_of
 from runtime.errors import TrainingError, UnsupportedPlanError
 from runtime.optimizer import Optimizer
 from runtime.shrink import MOST_RANKS, shrunk
-from runtime.support import SCHEDULES, check
+from runtime.support import check
 from runtime.verify import TOLERANCE, verify
 from tests.golden.jobs import JOBS
 from tests.runtime.jobs import MODELS, small_job, small_model

@@ -1,5 +1,6 @@
 """The closed loop: statistics by hand, and a short form of it on this machine."""
 
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -34,7 +35,7 @@ def test_turns_become_a_result() -> None:
 
 @pytest.mark.slow
 def test_the_loop_in_short(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Half a minute of measuring, eight plans on two ranks: bytes within 10 % in mean, times where nobody disturbs."""
+    """Measured, planned, run and compared on two ranks. How far off predictions are is told by `plan loop` itself."""
     pytest.importorskip("torch")
     from cli.loop import _outcome
     from cli.measure import measured_profile
@@ -44,15 +45,15 @@ def test_the_loop_in_short(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     model, path = "data/loop/small-llama.toml", tmp_path / "profile.json"
     step = ("128", 8)
     measured = measured_profile(
-        [model], device="cpu", method="quick", budget_s=30.0, ranks=2, seq_len=step[0], global_batch=step[1]
+        [model], device="cpu", method="quick", budget_s=10.0, ranks=2, seq_len=step[0], global_batch=step[1]
     )
     write(measured, path)
-    found = _outcome(model, str(path), 2, step, {"best": 4, "random": 3, "bad": 1}, Rounds(1, 2))
-    assert len(found.results) == 8
-    assert found.memory_error < 0.10
-    if found.waited < 0.02:  # step times of a busy machine say nothing
-        assert found.time_error < 0.35
-        assert found.spearman > 0.5
+    found = _outcome(model, str(path), 2, step, {"best": 2, "random": 1, "bad": 1}, Rounds(1, 2))
+    assert sorted(each.kind for each in found.results) == ["bad", "best", "best", "random"]
+    assert len({each.plan for each in found.results}) == 4
+    assert all(0 < each.measured_s < inf and 0 < each.predicted_s < inf for each in found.results)
+    # A prediction that misses a thing of size, or counts it twice, is further off than this.
+    assert all(abs(each.memory_error) < 0.5 for each in found.results)
 
 
 def _result(kind: str, predicted_s: float, measured_s: float) -> Result:

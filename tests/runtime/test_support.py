@@ -11,7 +11,8 @@ import runtime
 from cost_models.specs.model import ModelSpec
 from cost_models.specs.recipe import FrameworkRecipe
 from cost_models.specs.workload import WorkloadSpec
-from planner.document import Chunk, Offload, Parallelism, Recompute, Stage
+from planner.document import Chunk, Offload, Parallelism, Recompute, Stage, honoured
+from planner.document import job as job_module
 from planner.document.job import Job
 from runtime.errors import UnsupportedPlanError
 from runtime.support import check
@@ -103,6 +104,7 @@ DESCRIPTIVE: dict[type[BaseModel], tuple[str, ...]] = {
         *("loss_bytes_per_logit", "loss_traffic_bytes", "stranded_logit_bytes", "library_bytes", "kernel_bytes"),
         *("fragmentation_fraction", "growing_segments", "placeholder_gradient_bytes", "communicator_bytes"),
         *("optimizer_temporary_bytes", "optimizer_group_elements", "norm_copy_bytes", "norm_of_shards", "sources"),
+        *("parameter_copy_bytes", "gradient_copy_bytes"),  # what laying them out costs, not how it is done
         # Habits of a framework that a plan was made under and says itself.
         *("interleaves", "fills_stages", "reshards_in_pipeline"),
     ),
@@ -125,11 +127,11 @@ def test_a_refusal_names_the_field(field: str, job: Job) -> None:
 
 
 def names_read_by(package: Path) -> set[str]:
-    """Attributes that the modules of a package read, and those that the check reads by their names."""
-    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in package.glob("*.py")]
+    """Attributes that a package reads, with the check beside the document, and those that the check reads by name."""
+    checks = [ast.parse(Path(module.__file__).read_text(encoding="utf-8")) for module in (honoured, job_module)]
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in package.glob("*.py")] + checks
     found = {node.attr for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-    check_by_name = ast.walk(ast.parse((package / "support.py").read_text(encoding="utf-8")))
-    tuples = [node for node in check_by_name if isinstance(node, ast.Tuple)]
+    tuples = [node for node in ast.walk(checks[0]) if isinstance(node, ast.Tuple)]
     return found | {one.value for node in tuples for one in node.elts if isinstance(one, ast.Constant)}
 
 

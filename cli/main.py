@@ -39,6 +39,7 @@ from cli.options import (
     Tokens,
     TopK,
     WhyNot,
+    job_flags,
 )
 from cli.verbs import checking, documents, listing, profiling, studies, training
 
@@ -153,6 +154,7 @@ def planning(
 
     plan --model llama3-70b --gpus 256 --mem 80GB
     """
+    flags = job_flags(locals())
     if context.invoked_subcommand is not None:
         _refuse_planning_flags(context, context.invoked_subcommand)
         return
@@ -162,29 +164,6 @@ def planning(
         answer(lambda: print_version(as_json=json), json)
     from cli.plan import plan
 
-    flags = {
-        "model": model,
-        "gpus": gpus,
-        "mem": mem,
-        "gpu": gpu,
-        "cluster": cluster,
-        "nodes": nodes,
-        "gpus_per_node": gpus_per_node,
-        "profile": profile,
-        "seq_len": seq_len,
-        "global_batch": global_batch,
-        "global_batch_tokens": global_batch_tokens,
-        "recipe": recipe,
-        "target": target,
-        "schedule": schedule,
-        "precision": precision,
-        "optimizer": optimizer,
-        "search": search,
-        "gap": gap,
-        "time_limit_s": time_limit,
-        "top_k": top_k,
-        "overrides": set_ or (),
-    }
     questions = {
         **{"min_gpus": min_gpus, "max_seq_len": max_seq_len},
         **{"max_global_batch": max_global_batch, "largest_model": largest_model},

@@ -268,11 +268,12 @@ def _keep(journal: str | None, about: dict[str, Any], measured: Sequence[Any]) -
 @contextmanager
 def _live(budget_s: float) -> Iterator[Callable[[Any], None]]:
     """A function that shows how far a measurement is, on stderr where that is a terminal."""
-    from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-    console = Console(file=sys.stderr, highlight=False)
-    if not console.is_terminal or console.is_dumb_terminal or os.environ.get("CI"):
+    from cli.progress import live_console
+
+    console = live_console()
+    if console is None:
         yield lambda _: None
         return
     columns = (TextColumn("measuring"), BarColumn(), TextColumn("{task.fields[done]} points"), TimeRemainingColumn())

@@ -1,6 +1,7 @@
 """Options that several verbs have, once each. It imports typer alone."""
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import typer
 
@@ -166,3 +167,17 @@ Assume = Annotated[
         rich_help_panel=RUN,
     ),
 ]
+
+JOB = (
+    *("model", "gpus", "mem", "gpu", "cluster", "nodes", "gpus_per_node", "profile"),
+    *("seq_len", "global_batch", "global_batch_tokens", "recipe", "target", "schedule", "precision", "optimizer"),
+    *("search", "gap", "top_k"),
+)
+
+
+def job_flags(given: Mapping[str, Any]) -> dict[str, Any]:
+    """What a verb's arguments say of a job, by the keywords of `planner.request.build_request`."""
+    flags = {name: given[name] for name in JOB if name in given}
+    if "time_limit" in given:
+        flags["time_limit_s"] = given["time_limit"]
+    return flags | {"overrides": tuple(given["set_"] or ())}

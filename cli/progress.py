@@ -1,4 +1,4 @@
-"""One live line on stderr while a search runs."""
+"""Progress on stderr: where it is shown, and the live line of a search."""
 
 import os
 import sys
@@ -10,11 +10,18 @@ from rich.console import Console
 from planner.request import Progress
 
 
+def live_console() -> Console | None:
+    """Where progress is shown: stderr; None where that is no terminal or CI is set."""
+    console = Console(file=sys.stderr, highlight=False)
+    shown = console.is_terminal and not console.is_dumb_terminal and not os.environ.get("CI")
+    return console if shown else None
+
+
 @contextmanager
 def live_line() -> Iterator[Callable[[Progress], None] | None]:
     """A function that shows how far the search is; None where stderr is no terminal or CI is set."""
-    console = Console(file=sys.stderr, highlight=False)
-    if not console.is_terminal or console.is_dumb_terminal or os.environ.get("CI"):
+    console = live_console()
+    if console is None:
         yield None
         return
     with console.status("reading the catalog") as status:

@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from cli.failure import DONE, INFEASIBLE, INTERRUPTED, LIMIT
 from cli.output import console, print_rendered, print_text
+from cli.progress import live_console
 from cli.report import check_report, write_study
 from planner.document import check_writable, write_text
 from planner.economics import Economy
@@ -133,8 +133,8 @@ def cores() -> int:
 @contextmanager
 def study_bar() -> Iterator[Callable[[StudyProgress], None] | None]:
     """A function that shows how far the study is, on stderr; None where that is no terminal or CI is set."""
-    to = Console(file=sys.stderr, highlight=False)
-    if not to.is_terminal or to.is_dumb_terminal or os.environ.get("CI"):
+    to = live_console()
+    if to is None:
         yield None
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())

@@ -25,6 +25,7 @@ from cli.options import (
     Set,
     Target,
     TimedBy,
+    job_flags,
 )
 
 
@@ -57,14 +58,9 @@ def check(
     output: Output = None,
 ) -> None:
     """Tell what is wrong with a configuration: rules broken, memory that lacks, and the cheapest changes that fit."""
+    flags = job_flags(locals())
     from cli.check import check
 
-    flags = {
-        **{"model": model, "gpus": gpus, "mem": mem, "gpu": gpu, "cluster": cluster, "nodes": nodes},
-        **{"gpus_per_node": gpus_per_node, "seq_len": seq_len, "global_batch": global_batch, "recipe": recipe},
-        **{"precision": precision, "optimizer": optimizer, "profile": profile},
-        **{"global_batch_tokens": global_batch_tokens, "target": target, "overrides": set_ or ()},
-    }
     answer(lambda: check(configuration, flags, as_json=json, output=output), json)
 
 

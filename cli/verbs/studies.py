@@ -34,6 +34,7 @@ from cli.options import (
     TimeLimit,
     Tokens,
     TopK,
+    job_flags,
 )
 
 STUDY = "Study"
@@ -115,22 +116,9 @@ def what_if(
 
     plan what-if --model llama3-70b --gpu h100 --sweep gpus=64,128,256 --sweep seq-len=8k..32k:x2 --price 2.5
     """
+    flags = job_flags(locals())
     from cli.what_if import what_if
 
-    flags = {
-        **{"model": model, "gpus": gpus, "mem": mem, "gpu": gpu, "cluster": cluster, "nodes": nodes},
-        **{"gpus_per_node": gpus_per_node, "seq_len": seq_len, "global_batch": global_batch, "recipe": recipe},
-        **{"global_batch_tokens": global_batch_tokens, "target": target, "schedule": schedule, "search": search},
-        **{
-            "profile": profile,
-            "precision": precision,
-            "optimizer": optimizer,
-            "gap": gap,
-            "time_limit_s": time_limit,
-            "top_k": top_k,
-        },
-        "overrides": tuple(set_ or ()),
-    }
     money = {"tokens": tokens, "days": days, "price": price, "assume": assume or ()}
     files = {"output": output, "csv": csv, "parquet": parquet, "documents": documents, "report": report}
     way: dict[str, Any] = {"jobs": jobs, "backend": backend, "yes": yes, "keep": keep}

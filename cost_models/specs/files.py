@@ -6,13 +6,24 @@ import re
 import stat
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from cost_models.specs.errors import SpecError
 
-__all__ = ["MAX_TEXT_BYTES", "json_text", "read_json", "read_text", "reason_of", "unwritable", "write_whole"]
+__all__ = [
+    "MAX_TEXT_BYTES",
+    "first_faults",
+    "is_schema_version",
+    "json_text",
+    "read_json",
+    "read_text",
+    "reason_of",
+    "unwritable",
+    "write_whole",
+]
 
 MAX_TEXT_BYTES = 4 * 2**20
+MAX_FAULTS = 5
 
 _SCALAR = r'(?:-?[\d.eE+-]+|"(?:[^"\\\n]|\\.)*")'
 # Text of a JSON string has no newline of its own, so that only lists can match.
@@ -58,6 +69,18 @@ def json_text(value: Any) -> str:
     """Return JSON with each list of numbers or names on one line, so that a change shows as the lists it touches."""
     text = json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False)
     return _LIST_OF_SCALARS.sub(lambda found: f"[{_BETWEEN.sub(', ', found[1])}]", text) + "\n"
+
+
+def first_faults(message: str) -> str:
+    """Return at most five lines of a message with one for each fault, and how many more there are."""
+    lines = message.splitlines()
+    rest = len(lines) - MAX_FAULTS
+    return "\n  ".join(lines if rest <= 0 else [*lines[:MAX_FAULTS], f"and {rest} more"])
+
+
+def is_schema_version(value: Any) -> TypeGuard[int]:
+    """Return whether a value can be the version of a schema: an integer from 1 on."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
 def write_whole(text: str | bytes, path: str | os.PathLike[str]) -> None:

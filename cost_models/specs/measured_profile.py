@@ -52,14 +52,21 @@ from pydantic import Field, model_validator
 from cost_models.specs.base import Spec
 from cost_models.specs.cluster import ClusterSpec
 from cost_models.specs.errors import SpecError
-from cost_models.specs.files import json_text, read_json, reason_of, unwritable, write_whole
+from cost_models.specs.files import (
+    first_faults,
+    is_schema_version,
+    json_text,
+    read_json,
+    reason_of,
+    unwritable,
+    write_whole,
+)
 from cost_models.specs.profile import HardwareProfile
 
 __all__ = ["FORMAT", "SCHEMA_VERSION", "MeasuredProfile", "check_writable", "dumps", "loads", "read", "write"]
 
 FORMAT: Literal["meshplan profile"] = "meshplan profile"
 SCHEMA_VERSION: Literal[1] = 1
-MAX_FAULTS = 5
 
 
 class MeasuredProfile(Spec):
@@ -108,7 +115,7 @@ def loads(data: Any, source: str) -> MeasuredProfile:
         message = f"{source} is not a measured profile: it holds {found}; `plan profile -o FILE` writes one"
         raise SpecError(message)
     version = data.get("schema_version")
-    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+    if not is_schema_version(version):
         message = f"{source} is not a measured profile: schema_version must be an integer >= 1, got {version!r}"
         raise SpecError(message)
     if version > SCHEMA_VERSION:
@@ -117,10 +124,7 @@ def loads(data: Any, source: str) -> MeasuredProfile:
     try:
         return MeasuredProfile.model_validate(data)
     except SpecError as error:
-        lines = str(error).splitlines()
-        rest = len(lines) - MAX_FAULTS
-        told = "\n  ".join(lines if rest <= 0 else [*lines[:MAX_FAULTS], f"and {rest} more"])
-        message = f"{source} is not a valid measured profile: {told}"
+        message = f"{source} is not a valid measured profile: {first_faults(str(error))}"
         raise SpecError(message) from error
 
 

@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from cost_models.specs.errors import SpecError
-from cost_models.specs.files import reason_of, unwritable, write_whole
+from cost_models.specs.files import first_faults, is_schema_version, reason_of, unwritable, write_whole
 from planner.document.plan import SCHEMA_VERSION, PlanDocument
 from planner.errors import DocumentError
 
 SIGNIFICANT_DIGITS = 9
-MAX_FAULTS = 5
 MAX_DOCUMENT_BYTES = 16 * 2**20  # a plan of a thousand stages has two million
 
 
@@ -31,7 +30,7 @@ def loads(text: str | bytes, source: str = "document") -> PlanDocument:
         raise DocumentError(message)
     data = _json_object(text, source)
     version = data.get("schema_version")
-    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+    if not is_schema_version(version):
         message = f"{source} is not a plan document: schema_version must be an integer >= 1, got {version!r}"
         raise DocumentError(message)
     if version > SCHEMA_VERSION:
@@ -40,7 +39,7 @@ def loads(text: str | bytes, source: str = "document") -> PlanDocument:
     try:
         return PlanDocument.model_validate(data)
     except SpecError as error:
-        message = f"{source} is not a valid plan document: {_first_lines(str(error))}"
+        message = f"{source} is not a valid plan document: {first_faults(str(error))}"
         raise DocumentError(message) from error
 
 
@@ -92,13 +91,6 @@ def check_writable(path: str | os.PathLike[str]) -> None:
 def json_schema() -> dict[str, Any]:
     """The JSON Schema of the document."""
     return PlanDocument.model_json_schema(mode="serialization")
-
-
-def _first_lines(message: str) -> str:
-    """At most five lines, and how many more there are."""
-    lines = message.splitlines()
-    rest = len(lines) - MAX_FAULTS
-    return "\n  ".join(lines if rest <= 0 else [*lines[:MAX_FAULTS], f"and {rest} more"])
 
 
 def _json_object(text: str | bytes, source: str) -> dict[str, Any]:

@@ -1,13 +1,13 @@
 """The answer to a check for the terminal: what is wrong, whether it fits, what would help."""
 
 from rich.console import Group, RenderableType
-from rich.padding import Padding
 from rich.text import Text
 
 from planner.check import Checked
 from planner.report import quantities
 from planner.report.quantities import duration, gib
 from planner.report.remedies import remedies_report
+from planner.report.sections import body, heading
 from planner.report.terminal import VERDICTS
 
 __all__ = ["check_report"]
@@ -16,18 +16,18 @@ __all__ = ["check_report"]
 def check_report(found: Checked) -> RenderableType:
     """Rules broken, shortages, the step and the memory, notes, changes that would fit."""
     sections: list[RenderableType] = [_headline(found)]
-    sections += [_body(Text(f"- {fault.message} ({fault.id})")) for fault in found.faults]
-    sections += [_body(Text(f"- {shortage}")) for shortage in found.shortages]
-    sections += [_body(line) for line in _figures(found)]
-    sections += [_body(Text(note)) for note in found.notes]
+    sections += [body(Text(f"- {fault.message} ({fault.id})")) for fault in found.faults]
+    sections += [body(Text(f"- {shortage}")) for shortage in found.shortages]
+    sections += [body(line) for line in _figures(found)]
+    sections += [body(Text(note)) for note in found.notes]
     if found.remedies:
         assert found.figures is not None
         sections += [
-            Padding(Text("What would help", style="bold"), (1, 0, 0, 0), expand=False),
-            _body(remedies_report(found.remedies, found.figures.step_time_s)),
+            heading("What would help"),
+            body(remedies_report(found.remedies, found.figures.step_time_s)),
         ]
     elif found.figures is not None and not found.figures.fits:
-        sections.append(_body(Text("No single change that was tried makes it fit.")))
+        sections.append(body(Text("No single change that was tried makes it fit.")))
     return Group(*sections)
 
 
@@ -52,7 +52,3 @@ def _figures(found: Checked) -> list[Text]:
         Text(f"step {duration(figures.step_time_s)}, MFU {quantities.percent(document.predicted.mfu)}"),
         Text(f"memory {gib(peak.device)} of {gib(peak.capacity)} GiB, {band}: {VERDICTS[figures.verdict]}{host}"),
     ]
-
-
-def _body(content: RenderableType) -> RenderableType:
-    return Padding(content, (0, 0, 0, 2), expand=False)

@@ -3,9 +3,7 @@
 from collections.abc import Iterable
 from itertools import groupby
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -13,6 +11,7 @@ from planner.explain.explanation import Explanation, StageExplanation, StepExpla
 from planner.explain.formulas import Formula, written
 from planner.explain.operators import KINDS, Call, OperatorCost
 from planner.report.quantities import digits, duration, gib, percent, words
+from planner.report.sections import body, heading, plain_table
 from planner.report.tables import breakdown_table
 
 __all__ = ["explanation_report"]
@@ -30,7 +29,7 @@ def explanation_report(explanation: Explanation, width: int = 100) -> Renderable
     seen: set[tuple[str, str, float]] = set()
     for stages in _alike(explanation.stages):
         sections += _stages(stages, seen, width)
-    return Group(*sections, _heading("Symbols"), _symbols(explanation.stages))
+    return Group(*sections, heading("Symbols"), _symbols(explanation.stages))
 
 
 def _step(model: str, step: StepExplanation, width: int) -> list[RenderableType]:
@@ -39,12 +38,12 @@ def _step(model: str, step: StepExplanation, width: int) -> list[RenderableType]
     causes = [(cause, seconds, duration(seconds)) for cause, seconds in step.by_cause_s.items()]
     measured = f"{percent(step.measured_share, 0)} of the step rests on measured kernels and links"
     lines = Text(f"{line}; {m}; {measured}; by cause, on the rank with the most work:")
-    return [Text(model, style="bold"), _body(lines), _body(breakdown_table(causes, width))]
+    return [Text(model, style="bold"), body(lines), body(breakdown_table(causes, width))]
 
 
 def _unit(unit: str, operators: tuple[OperatorCost, ...]) -> list[RenderableType]:
     """Products and other kernels of a unit in one table, its collectives in another."""
-    table = _table(
+    table = plain_table(
         f"{unit}",
         "kind",
         "rows x columns x inner or bytes",
@@ -58,12 +57,12 @@ def _unit(unit: str, operators: tuple[OperatorCost, ...]) -> list[RenderableType
         seconds = (digits(1e3 * getattr(each, name)) for name in PASSES.values())
         table.add_row(name, each.kind, _sizes(each), *seconds, peak, _measured(each.measured_share))
     collectives = [(each, call) for each in operators if each.communication for call in each.calls]
-    parts: list[RenderableType] = [_heading(f"Operators of the {unit}, one micro-batch on one rank"), _body(table)]
-    return parts + ([_body(_collectives(collectives))] if collectives else [])
+    parts: list[RenderableType] = [heading(f"Operators of the {unit}, one micro-batch on one rank"), body(table)]
+    return parts + ([body(_collectives(collectives))] if collectives else [])
 
 
 def _collectives(calls: Iterable[tuple[OperatorCost, Call]]) -> Table:
-    table = _table("collective", "of", "pass", "group", right=("ranks", "MiB", "ms", "ms exposed", "measured"))
+    table = plain_table("collective", "of", "pass", "group", right=("ranks", "MiB", "ms", "ms exposed", "measured"))
     for each, call in calls:
         times = f"{call.times:g} x " * (call.times != 1)
         exposed = "" if call.exposed_s is None else digits(1e3 * each.alike * call.exposed_s)
@@ -106,21 +105,21 @@ def _stages(stages: list[StageExplanation], seen: set[tuple[str, str, float]], w
     seen |= {(each.name, each.expression, each.value) for each in named}
     seconds = [(f"{each.name} ({each.unit})", each.total_s, duration(each.total_s)) for each in stage.time.parts]
     sections: list[RenderableType] = [
-        _heading(f"{name}: {stage.layers} layers, {fills}"),
-        _body(_formulas(memory.causes)),
-        _heading(f"{name}: seconds of one micro-batch (forward, input gradient, weight gradient) and of a step"),
-        _body(_formulas(stage.time.formulas)),
-        _body(breakdown_table(seconds, width)),
+        heading(f"{name}: {stage.layers} layers, {fills}"),
+        body(_formulas(memory.causes)),
+        heading(f"{name}: seconds of one micro-batch (forward, input gradient, weight gradient) and of a step"),
+        body(_formulas(stage.time.formulas)),
+        body(breakdown_table(seconds, width)),
     ]
     if stage.time.exchanges:
-        sections += [_heading(f"{name}: states on their way, each by itself"), _body(_exchanges(stage.time.exchanges))]
+        sections += [heading(f"{name}: states on their way, each by itself"), body(_exchanges(stage.time.exchanges))]
     if named:
-        sections += [_heading(f"{name}: what these name"), _body(_formulas(named))]
+        sections += [heading(f"{name}: what these name"), body(_formulas(named))]
     return sections
 
 
 def _exchanges(calls: tuple[Call, ...]) -> Table:
-    table = _table("what", "collective", "tier", right=("ranks", "MiB", "ms"))
+    table = plain_table("what", "collective", "tier", right=("ranks", "MiB", "ms"))
     for call in calls:
         size, seconds = digits(call.moved_bytes / 2**20), digits(1e3 * call.seconds)
         table.add_row(call.of_pass, words(call.function), call.tier, str(call.ranks), size, seconds)
@@ -154,21 +153,4 @@ def _symbols(stages: tuple[StageExplanation, ...]) -> RenderableType:
     table = Table.grid(padding=(0, 2), pad_edge=False)
     for (name, meaning, unit), found in values.items():
         table.add_row(name, written(next(iter(found)), unit) if len(found) == 1 else "", meaning)
-    return _body(table)
-
-
-def _table(*texts: str, right: tuple[str, ...]) -> Table:
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False, header_style="dim")
-    for name in texts:
-        table.add_column(name)
-    for name in right:
-        table.add_column(name, justify="right", no_wrap=True)
-    return table
-
-
-def _heading(text: str) -> RenderableType:
-    return Padding(Text(text, style="bold"), (1, 0, 0, 0), expand=False)
-
-
-def _body(content: RenderableType) -> RenderableType:
-    return Padding(content, (0, 0, 0, 2), expand=False)
+    return body(table)

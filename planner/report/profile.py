@@ -3,9 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -16,6 +14,7 @@ from cost_models.specs.measured_profile import MeasuredProfile
 from cost_models.specs.provenance import MeasuredPart, MeasuredTable
 from cost_models.specs.units import format_bytes
 from planner.report.quantities import digits, duration, percent, words
+from planner.report.sections import body, heading, plain_table
 
 __all__ = ["difference_report", "merge_report", "profile_report"]
 
@@ -45,12 +44,12 @@ def profile_report(measured: MeasuredProfile) -> RenderableType:
     tables = rate_tables(gpu, profile)
     return Group(
         Text(profile.name, style="bold"),
-        _body(_pairs(facts)),
-        _heading("How it was measured"),
-        _body(_parts(provenance.tables)),
-        *([_heading("What operators reach"), _body(_rates(tables))] if tables else []),
-        _heading("Constants"),
-        _body(_pairs({name: _constant(name, figure) for name, figure in constants(measured).items()})),
+        body(_pairs(facts)),
+        heading("How it was measured"),
+        body(_parts(provenance.tables)),
+        *([heading("What operators reach"), body(_rates(tables))] if tables else []),
+        heading("Constants"),
+        body(_pairs({name: _constant(name, figure) for name, figure in constants(measured).items()})),
     )
 
 
@@ -62,34 +61,34 @@ def difference_report(difference: Difference, first: MeasuredProfile, second: Me
     ]
     if not difference.same_device:
         devices = [each.cluster.gpu.name for each in (first, second)]
-        sections.append(_body(Text(f"They are of different devices: {devices[0]} and {devices[1]}.")))
+        sections.append(body(Text(f"They are of different devices: {devices[0]} and {devices[1]}.")))
     for only, name in zip((difference.only_first, difference.only_second), names, strict=True):
         if only:
-            sections.append(_body(Text(f"Only in {name}: {', '.join(only)}.")))
+            sections.append(body(Text(f"Only in {name}: {', '.join(only)}.")))
     other = [each for each in difference.tables if each.largest]
     if other:
-        sections += [_heading("Tables that differ, the most different first"), _body(_summary(other))]
-        sections += [_heading("Where they differ most"), _body(_largest(other))]
+        sections += [heading("Tables that differ, the most different first"), body(_summary(other))]
+        sections += [heading("Where they differ most"), body(_largest(other))]
     same = [words(each.name) for each in difference.tables if each.points and not each.largest]
     if same:
-        sections.append(_body(Text(f"The same in both: {', '.join(same)}.")))
+        sections.append(body(Text(f"The same in both: {', '.join(same)}.")))
     apart = [words(each.name) for each in difference.tables if not each.points]
     if apart:
-        sections.append(_body(Text(f"Over sizes that have nothing in common: {', '.join(apart)}.")))
+        sections.append(body(Text(f"Over sizes that have nothing in common: {', '.join(apart)}.")))
     if difference.constants:
-        table = _table("constant", right=("was", "is", "change"))
+        table = plain_table("constant", right=("was", "is", "change"))
         for pair in difference.constants:
             was, now = ("-" if each is None else _constant(pair.name, each) for each in (pair.first, pair.second))
             table.add_row(pair.name, was, now, "" if pair.change is None else _signed(pair.change))
-        sections += [_heading("Constants that differ"), _body(table)]
+        sections += [heading("Constants that differ"), body(table)]
     if not difference.constants and not other:
-        sections.append(_body(Text("Nothing differs in what both have.")))
+        sections.append(body(Text("Nothing differs in what both have.")))
     return Group(*sections)
 
 
 def merge_report(spreads: Sequence[TableSpread]) -> RenderableType:
     """How far the merged profiles lie apart, by table."""
-    table = _table("operator", right=("profiles", "mean", "largest"))
+    table = plain_table("operator", right=("profiles", "mean", "largest"))
     for each in spreads:
         table.add_row(each.name, str(each.profiles), percent(each.mean), percent(each.largest))
     return Group(Text("Half the range of the rates over their median:"), table)
@@ -118,7 +117,7 @@ def _size(size_bytes: float) -> str:
 def _parts(tables: Mapping[MeasuredPart, MeasuredTable]) -> Table:
     merged = any(each.between_profiles is not None for each in tables.values())
     right = ("sizes", "repeated", "spread", "worst", "outliers", "throttled", "fit")
-    table = _table("part", right=(*right, *(("between",) if merged else ())))
+    table = plain_table("part", right=(*right, *(("between",) if merged else ())))
     for name, each in tables.items():
         figures = (f"{each.points:,}", f"{each.repetitions:,}", percent(each.spread), percent(each.largest_spread))
         left_out = (f"{each.outliers_dropped:,}", f"{each.throttled:,}", _optional(each.fit_error))
@@ -135,7 +134,7 @@ def _optional(fraction: float | None) -> str:
 
 def _rates(tables: Mapping[str, RateTable]) -> Table:
     """Least, median and most of every table, and where the most is."""
-    table = _table("operator", "most at", right=("sizes", "least", "median", "most"))
+    table = plain_table("operator", "most at", right=("sizes", "least", "median", "most"))
     for each in tables.values():
         flat = each.rates.ravel()
         best = dict(zip(each.axes, each.nodes[int(np.argmax(flat))].tolist(), strict=True))
@@ -145,14 +144,14 @@ def _rates(tables: Mapping[str, RateTable]) -> Table:
 
 
 def _summary(tables: Sequence[TableDifference]) -> Table:
-    table = _table("operator", right=("sizes", "apart", "median longer"))
+    table = plain_table("operator", right=("sizes", "apart", "median longer"))
     for each in tables:
         table.add_row(words(each.name), str(each.points), percent(each.mean_apart), _signed(each.median_longer))
     return table
 
 
 def _largest(tables: Sequence[TableDifference]) -> Table:
-    table = _table("operator", "at", right=("longer", "was", "is"))
+    table = plain_table("operator", "at", right=("longer", "was", "is"))
     for each in tables:
         for index, one in enumerate(each.largest):
             rates = (rate(figure, each.unit) for figure in (one.first, one.second))
@@ -182,20 +181,3 @@ def _pairs(facts: Mapping[str, str]) -> Table:
     for name, fact in facts.items():
         table.add_row(name, fact)
     return table
-
-
-def _table(*texts: str, right: tuple[str, ...]) -> Table:
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False, header_style="dim")
-    for name in texts:
-        table.add_column(name)
-    for name in right:
-        table.add_column(name, justify="right", no_wrap=True)
-    return table
-
-
-def _heading(text: str) -> RenderableType:
-    return Padding(Text(text, style="bold"), (1, 0, 0, 0), expand=False)
-
-
-def _body(content: RenderableType) -> RenderableType:
-    return Padding(content, (0, 0, 0, 2), expand=False)

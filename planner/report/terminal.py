@@ -11,6 +11,7 @@ from planner.report import quantities
 from planner.report.heterogeneous import heterogeneous_table
 from planner.report.quantities import duration, gib, percent
 from planner.report.recipes import recipes_table
+from planner.report.sections import body, heading
 from planner.report.tables import alternatives_table, breakdown_table, stages_table
 
 VERDICTS = {"yes": "fits", "borderline": "may not fit", "no": "does not fit"}
@@ -23,20 +24,20 @@ def report(document: PlanDocument, width: int = 100) -> RenderableType:
     """
     sections: list[RenderableType] = [_title(document), _plan(document)]
     if document.alternatives:
-        sections += [_heading("Nearest alternatives"), _body(alternatives_table(document, width))]
+        sections += [heading("Nearest alternatives"), body(alternatives_table(document, width))]
     if document.recipes:
-        sections += [_heading("Recipes"), _body(recipes_table(document))]
+        sections += [heading("Recipes"), body(recipes_table(document))]
     if document.heterogeneous is not None:
-        sections += [_heading("Stages of different sizes"), _body(heterogeneous_table(document.heterogeneous))]
-    sections += [_heading("Stages"), _body(stages_table(document.stages, width))]
-    sections += [_heading("One step, and the fullest GPU"), _body(_breakdowns(document, width))]
+        sections += [heading("Stages of different sizes"), body(heterogeneous_table(document.heterogeneous))]
+    sections += [heading("Stages"), body(stages_table(document.stages, width))]
+    sections += [heading("One step, and the fullest GPU"), body(_breakdowns(document, width))]
     if document.env:
         lines = [f"{name}={value}" for name, value in document.env.items()]
-        sections += [_heading("Environment"), _body(_list(lines))]
+        sections += [heading("Environment"), body(_list(lines))]
     if document.assumptions:
-        sections += [_heading("Assumed"), _body(_list(list(dict.fromkeys(document.assumptions))))]
+        sections += [heading("Assumed"), body(_list(list(dict.fromkeys(document.assumptions))))]
     if document.launchers:
-        sections += [_heading("Launchers"), _body(_launchers(document))]
+        sections += [heading("Launchers"), body(_launchers(document))]
     return Group(*sections)
 
 
@@ -157,11 +158,3 @@ def _list(lines: list[str]) -> RenderableType:
     for line in lines:
         rows.add_row("-", Text(line))
     return rows
-
-
-def _heading(text: str) -> RenderableType:
-    return Padding(Text(text, style="bold"), (1, 0, 0, 0), expand=False)
-
-
-def _body(content: RenderableType) -> RenderableType:
-    return Padding(content, (0, 0, 0, 2), expand=False)

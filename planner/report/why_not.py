@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterable
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from planner.document import PlanDocument, recompute_summary
 from planner.report import quantities
 from planner.report.quantities import digits, gib, percent, words
+from planner.report.sections import body
 from planner.why_not import Answer, Difference, Shortfall
 
 __all__ = ["why_not_report"]
@@ -30,31 +30,31 @@ def why_not_report(answer: Answer) -> RenderableType:
     """The answer in a sentence, and by rule, cause of memory or cause of time."""
     sections: list[RenderableType] = [
         Text.assemble(("why not ", "dim"), (answer.asked, "bold"), ": ", (HEADINGS[answer.kind], "bold")),
-        _body(Text(answer.text)),
+        body(Text(answer.text)),
     ]
-    sections += [_body(Text(f"- {rule.id}: {rule.message}")) for rule in answer.rules]
+    sections += [body(Text(f"- {rule.id}: {rule.message}")) for rule in answer.rules]
     if answer.shortfall:
         sections += _shortfall(answer.shortfall)
     if answer.other:
         sections += _other(answer, answer.other)
-    return Group(*sections, *(_body(Text(note)) for note in answer.notes))
+    return Group(*sections, *(body(Text(note)) for note in answer.notes))
 
 
 def _shortfall(shortfall: Shortfall) -> list[RenderableType]:
     layout = ", ".join(f"{name} {value}" for name, value in shortfall.layout.items())
     line = f"least demanding: {layout}, ZeRO-{shortfall.zero_stage}, {shortfall.recompute} recomputed, layers even"
-    return [_body(Text(line)), _body(_differences(shortfall.causes, "GiB", gib, f"stage {shortfall.stage}"))]
+    return [body(Text(line)), body(_differences(shortfall.causes, "GiB", gib, f"stage {shortfall.stage}"))]
 
 
 def _other(answer: Answer, other: PlanDocument) -> list[RenderableType]:
     layout = quantities.degrees(other.parallelism, quantities.zero(other.stages))
     line = f"{layout}; {quantities.batch(other.parallelism)}; recompute {recompute_summary(other.stages)}"
-    proven = [] if answer.proven else [_body(Text("a limit stopped the search: a faster one may exist"))]
+    proven = [] if answer.proven else [body(Text("a limit stopped the search: a faster one may exist"))]
     return [
-        _body(Text(line)),
+        body(Text(line)),
         *proven,
-        _body(_differences(answer.time, "s", digits, "other", answer.step_time_s)),
-        _body(_differences(answer.memory, "GiB", gib, "other")),
+        body(_differences(answer.time, "s", digits, "other", answer.step_time_s)),
+        body(_differences(answer.memory, "GiB", gib, "other")),
     ]
 
 
@@ -73,7 +73,3 @@ def _differences(
         share = [percent(each.more / whole, 2)] if whole else []
         table.add_row(words(each.cause), shown(each.plan), shown(each.other), more, *share)
     return table
-
-
-def _body(content: RenderableType) -> RenderableType:
-    return Padding(content, (0, 0, 0, 2), expand=False)

@@ -54,83 +54,79 @@ def _gemm_weight_grad(sizes: Sizes, _: Sizes, device: torch.device) -> Alone:
     return Alone(lambda: gradient.t().mm(inputs), _bytes(gradient, inputs) + 2 * rows * columns)
 
 
-def _attention(sizes: Sizes, detail: Sizes, device: torch.device) -> tuple[list[Tensor], Tensor]:
-    """Queries, keys and values as projections leave them, and what core attention makes of them."""
+def _attention(sizes: Sizes, detail: Sizes, device: torch.device) -> tuple[list[Tensor], Callable[[], Tensor]]:
+    """Queries, keys and values as projections leave them, and core attention of them."""
     batch, heads, queries, keys, width = sizes
     (kv_heads,) = detail
     shapes = [(queries, heads), (keys, kv_heads), (keys, kv_heads)]
     parts = [_drawn(device, batch, length, count, width).requires_grad_() for length, count in shapes]
     query, key, value = (part.transpose(1, 2) for part in parts)
-    return parts, fused_attention(query, key, value, None)
+    return parts, lambda: fused_attention(query, key, value, None)
 
 
 def _attention_forward(sizes: Sizes, detail: Sizes, device: torch.device) -> Alone:
-    batch, heads, queries, keys, width = sizes
-    (kv_heads,) = detail
-    shapes = [(queries, heads), (keys, kv_heads), (keys, kv_heads)]
-    parts = [_drawn(device, batch, length, count, width).requires_grad_() for length, count in shapes]
-    query, key, value = (part.transpose(1, 2) for part in parts)
-    return Alone(lambda: fused_attention(query, key, value, None), 2 * _bytes(*parts))
+    parts, run = _attention(sizes, detail, device)
+    return Alone(run, 2 * _bytes(*parts))
 
 
 def _attention_backward(sizes: Sizes, detail: Sizes, device: torch.device) -> Alone:
-    parts, output = _attention(sizes, detail, device)
-    return _backward(output, parts)
+    parts, run = _attention(sizes, detail, device)
+    return _backward(run(), parts)
 
 
-def _norm(detail: Sizes, rows: int, device: torch.device) -> tuple[list[Tensor], Tensor]:
-    width, is_layer_norm = detail
+def _norm(sizes: Sizes, detail: Sizes, device: torch.device) -> tuple[list[Tensor], Callable[[], Tensor]]:
+    (rows,), (width, is_layer_norm) = sizes, detail
     inputs, weight = _drawn(device, 1, rows, width).requires_grad_(), _drawn(device, width).requires_grad_()
-    if is_layer_norm:
-        bias = _drawn(device, width).requires_grad_()
-        return [inputs, weight, bias], F.layer_norm(inputs, (width,), weight, bias, EPSILON)
-    return [inputs, weight], F.rms_norm(inputs, (width,), weight, EPSILON)
+    if not is_layer_norm:
+        return [inputs, weight], lambda: F.rms_norm(inputs, (width,), weight, EPSILON)
+    bias = _drawn(device, width).requires_grad_()
+    return [inputs, weight, bias], lambda: F.layer_norm(inputs, (width,), weight, bias, EPSILON)
 
 
 def _norm_forward(sizes: Sizes, detail: Sizes, device: torch.device) -> Alone:
-    (rows,), (width, is_layer_norm) = sizes, detail
-    inputs, weight = _drawn(device, 1, rows, width).requires_grad_(), _drawn(device, width).requires_grad_()
-    if is_layer_norm:
-        return Alone(lambda: F.layer_norm(inputs, (width,), weight, weight, EPSILON), 2 * _bytes(inputs))
-    return Alone(lambda: F.rms_norm(inputs, (width,), weight, EPSILON), 2 * _bytes(inputs))
+    operands, run = _norm(sizes, detail, device)
+    return Alone(run, 2 * _bytes(operands[0]))
 
 
 def _norm_backward(sizes: Sizes, detail: Sizes, device: torch.device) -> Alone:
-    operands, output = _norm(detail, sizes[0], device)
-    return _backward(output, operands)
+    operands, run = _norm(sizes, detail, device)
+    return _backward(run(), operands)
+
+
+def _activation(sizes: Sizes, detail: Sizes, device: torch.device) -> tuple[Tensor, Callable[[], Tensor]]:
+    (rows,), (width, gated) = sizes, detail
+    before = _drawn(device, 1, rows, width * (1 + gated)).requires_grad_()
+    return before, lambda: activated(before, gated=bool(gated))
 
 
 def _activation_forward(sizes: Sizes, detail: Sizes, device: torch.device) -> Alone:
-    (rows,), (width, gated) = sizes, detail
-    before = _drawn(device, 1, rows, width * (1 + gated)).requires_grad_()
-    return Alone(lambda: activated(before, gated=bool(gated)), 2 * _bytes(before))
+    before, run = _activation(sizes, detail, device)
+    return Alone(run, 2 * _bytes(before))
 
 
 def _activation_backward(sizes: Sizes, detail: Sizes, device: torch.device) -> Alone:
-    (rows,), (width, gated) = sizes, detail
-    before = _drawn(device, 1, rows, width * (1 + gated)).requires_grad_()
-    return _backward(activated(before, gated=bool(gated)), [before])
+    before, run = _activation(sizes, detail, device)
+    return _backward(run(), [before])
 
 
-def _rotary(sizes: Sizes, detail: Sizes, device: torch.device) -> tuple[list[Tensor], Tensor]:
+def _rotary(sizes: Sizes, detail: Sizes, device: torch.device) -> tuple[list[Tensor], Callable[[], list[Tensor]]]:
     """Rows are tokens; a sequence has at most `length` of them."""
     (rows,), (heads, kv_heads, width, length) = sizes, detail
     batch = max(1, rows // length)
     parts = [_drawn(device, batch, rows // batch, count, width).requires_grad_() for count in (heads, kv_heads)]
-    return parts, torch.empty(0)
+    query, key = (part.transpose(1, 2) for part in parts)
+    positions = torch.arange(query.shape[2], device=device)
+    return parts, lambda: rotated(query, key, positions, 10_000.0)
 
 
 def _rotary_forward(sizes: Sizes, detail: Sizes, device: torch.device) -> Alone:
-    parts, _ = _rotary(sizes, detail, device)
-    query, key = (part.transpose(1, 2) for part in parts)
-    positions = torch.arange(query.shape[2], device=device)
-    return Alone(lambda: rotated(query, key, positions, 10_000.0), 2 * _bytes(*parts))
+    parts, run = _rotary(sizes, detail, device)
+    return Alone(run, 2 * _bytes(*parts))
 
 
 def _rotary_backward(sizes: Sizes, detail: Sizes, device: torch.device) -> Alone:
-    parts, _ = _rotary(sizes, detail, device)
-    query, key = (part.transpose(1, 2) for part in parts)
-    outputs = rotated(query, key, torch.arange(query.shape[2], device=device), 10_000.0)
+    parts, run = _rotary(sizes, detail, device)
+    outputs = run()
     gradients = [torch.randn_like(output) for output in outputs]
     return Alone(lambda: torch.autograd.grad(outputs, parts, gradients, retain_graph=True), _bytes(*parts, *gradients))
 

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from math import inf
-from typing import Any
 
 import numpy as np
 
+from cost_models.specs.cluster import ClusterSpec
 from planner import space
 from planner.document import PlanDocument
 from planner.heterogeneous import MOST_STAGES, Outcome, best_of, stage_layouts, told
@@ -82,16 +82,14 @@ def _spaces(models: Sequence[CostModel]) -> Iterator[Callable[[float], Outcome]]
 
 def _shares(pp: int, models: Sequence[CostModel]) -> Iterator[tuple[int, ...]]:
     """How many of `pp` stages each kind can have: whole nodes or equal parts of one."""
-    ways = [
-        [count for count in range(1, pp) if _fills_nodes(model.request.cluster.gpus, count, model.request.cluster)]
-        for model in models
-    ]
+    ways = [[count for count in range(1, pp) if _fills_nodes(model.request.cluster, count)] for model in models]
     return (counts for counts in itertools.product(*ways) if sum(counts) == pp)
 
 
-def _fills_nodes(gpus: int, stages: int, cluster: Any) -> bool:
-    size, node = gpus // stages, min(cluster.gpus_per_node, gpus)
-    return gpus % stages == 0 and (node % size == 0 or size % node == 0)
+def _fills_nodes(cluster: ClusterSpec, stages: int) -> bool:
+    size, rest = divmod(cluster.gpus, stages)
+    node = min(cluster.gpus_per_node, cluster.gpus)
+    return rest == 0 and (node % size == 0 or size % node == 0)
 
 
 def _stage_kinds(models: Sequence[CostModel], counts: tuple[int, ...], sequences: int) -> list[StageKind]:

@@ -101,9 +101,8 @@ def _outcome(name: str, profile: str, ranks: int | None, step: Step, counts: Map
     from planner.trial_results import outcome, result_of
     from profiler.timing import waited_s
     from runtime.errors import UnsupportedPlanError
-    from runtime.loop import work_of
+    from runtime.loop import run
     from runtime.support import check
-    from runtime.world import fork
 
     def runs(document: Any) -> bool:
         try:
@@ -135,7 +134,7 @@ def _outcome(name: str, profile: str, ranks: int | None, step: Step, counts: Map
             turns[record["job"]].append(record)
 
     jobs = [job_of(trial.document) for trial in trials]
-    fork(request.cluster.gpus, work_of(jobs, rounds, waited_s), tell, TIMEOUT_S)
+    run(jobs, request.cluster.gpus, rounds, waited_s, tell, TIMEOUT_S)
     results = [
         result_of(trial.kind, _named(trial.document), _predicted(trial.document), of_plan, peak)
         for trial, of_plan, peak in zip(trials, turns, peaks, strict=True)

@@ -1,4 +1,4 @@
-"""Many small jobs run on one set of ranks, in turns, so that what disturbs a machine for a while disturbs all alike."""
+"""Many small jobs run in turns, so that what disturbs a machine for a while disturbs all alike."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,9 +19,9 @@ from runtime.parameters import Part, fill
 from runtime.precision import precision_of
 from runtime.rank import Rank, build, materialize
 from runtime.training import train_step
-from runtime.world import World
+from runtime.world import World, fork
 
-__all__ = ["Rounds", "run", "work_of"]
+__all__ = ["Rounds", "run"]
 
 WARM_UP_STEPS = 1
 BLOCK, SCALE = 2**16, 0.02
@@ -50,27 +50,33 @@ class Quick:
 
 def run(
     jobs: Sequence[Job],
+    ranks: int,
     rounds: Rounds,
     waited_s: Callable[[], float],
-    world: World,
     emit: Callable[[dict[str, Any]], None],
+    timeout_s: float,
 ) -> None:
-    """Runs every job in every round; the first rank emits a record for each turn, and one with each job's peak.
+    """Runs every job in every round; emits a record for each turn, and one with each job's peak.
 
-    `waited_s` tells how long this rank was kept from a processor that others had. Every rank must call it.
+    `waited_s` tells how long a rank was kept from a processor that others had. Each turn has ranks of its own, as a
+    training run has: what groups leave behind (Gloo's threads stay, and wake a hundred times a second) would slow down
+    the next job's steps. Raises RuntimeFault.
     """
     for number in range(rounds.rounds):
         for index, job in enumerate(jobs):
-            record = _turn(job, rounds.steps, waited_s, world)
-            if world.rank == 0:
-                emit({"job": index, "round": number, **record})
+            tell = partial(_tell, emit, {"job": index, "round": number})
+            fork(ranks, partial(_turn, job, rounds.steps, waited_s), tell, timeout_s)
     for index, job in enumerate(jobs):
-        peak = _peak_bytes(job, world)
-        if world.rank == 0:
-            emit({"job": index, "peak_bytes": peak})
+        fork(ranks, partial(_peak_bytes, job), partial(_tell, emit, {"job": index}), timeout_s)
 
 
-def _turn(job: Job, steps: int, waited_s: Callable[[], float], world: World) -> dict[str, Any]:
+def _tell(emit: Callable[[dict[str, Any]], None], whose: dict[str, Any], record: dict[str, Any]) -> None:
+    emit(whose | record)
+
+
+def _turn(
+    job: Job, steps: int, waited_s: Callable[[], float], world: World, emit: Callable[[dict[str, Any]], None]
+) -> None:
     """Seconds of each step, of the slowest rank, and the most that any rank waited for a processor in it."""
     step = _prepared(job, world)
     for number in range(WARM_UP_STEPS):
@@ -83,7 +89,8 @@ def _turn(job: Job, steps: int, waited_s: Callable[[], float], world: World) -> 
         waited = torch.tensor(waited_s() - before, dtype=torch.float64, device=world.device)
         dist.all_reduce(waited, op=dist.ReduceOp.MAX)
         waits.append(float(waited))
-    return {"step_time_s": times, "waited_s": waits}
+    if world.rank == 0:
+        emit({"step_time_s": times, "waited_s": waits})
 
 
 def _prepared(job: Job, world: World) -> Callable[[int], float]:
@@ -109,7 +116,7 @@ def _built(job: Job, world: World) -> Rank:
     return rank
 
 
-def _peak_bytes(job: Job, world: World) -> int:
+def _peak_bytes(job: Job, world: World, emit: Callable[[dict[str, Any]], None]) -> None:
     """The most bytes of tensors that the fullest rank holds in its second step: the first makes the moments."""
     if world.device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(world.device)
@@ -121,17 +128,11 @@ def _peak_bytes(job: Job, world: World) -> int:
         own = peak()
     most = torch.tensor(own, dtype=torch.int64, device=world.device)
     dist.all_reduce(most, op=dist.ReduceOp.MAX)
-    return int(most)
+    if world.rank == 0:
+        emit({"peak_bytes": int(most)})
 
 
 def _steps(job: Job, world: World) -> None:
     step = _prepared(job, world)
     for number in range(2):
         step(number)
-
-
-def work_of(
-    jobs: Sequence[Job], rounds: Rounds, waited_s: Callable[[], float]
-) -> Callable[[World, Callable[[dict[str, Any]], None]], None]:
-    """What each rank does, for `world.fork`."""
-    return partial(run, jobs, rounds, waited_s)

@@ -15,11 +15,11 @@ Ranks = Callable[[int], Pool]
 
 @pytest.fixture(scope="session")
 def ranks() -> Iterator[Ranks]:
-    """Gives the pool of a world size; a pool that failed is replaced."""
+    """Gives the pool of a world size; one that failed or is worn out is replaced."""
     pools: dict[int, Pool] = {}
 
     def of_size(size: int) -> Pool:
-        if size in pools and pools[size].failed:
+        if size in pools and (pools[size].failed or pools[size].worn_out):
             pools.pop(size).close()
         if size not in pools:
             pools[size] = Pool(size)

@@ -13,6 +13,8 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 TIMEOUT_S = 900.0
+# Gloo's threads of each layout's groups stay until their process ends, and each wakes a hundred times a second.
+RUNS = 4
 
 
 class Pool:
@@ -24,6 +26,7 @@ class Pool:
         torch.set_num_threads(1)  # a rank lacks the other threads of its parent
         self.size = size
         self.failed = False
+        self._runs = 0
         context = multiprocessing.get_context("fork")
         self._folder = tempfile.TemporaryDirectory()
         self._pipes: list[Connection] = []
@@ -37,11 +40,17 @@ class Pool:
             self._pipes.append(ours)
             self._processes.append(process)
 
+    @property
+    def worn_out(self) -> bool:
+        """Whether its ranks have run so many cases that what these left behind slows down the next."""
+        return self._runs >= RUNS
+
     def run(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
         """What a function returns on each rank. Raises AssertionError with the trace of a rank that failed.
 
         After a failure the ranks are out of step with each other: they are ended.
         """
+        self._runs += 1
         for pipe in self._pipes:
             pipe.send((function, arguments))
         answers: dict[int, Any] = {}

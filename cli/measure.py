@@ -17,6 +17,8 @@ SMALL_STEP = ("256", 8)
 # What the runtime keeps, copies and overlaps; on GPUs it is as torchtitan without compilation.
 RECIPES = {"cpu": "runtime-cpu", "cuda": "torchtitan-eager"}
 BUDGETS_S: dict[str, float] = {"quick": 60.0, "full": 600.0}
+# Of a rank's memory, what a point may take: sets of buffers, the system and other processes need some, too.
+MEMORY_SHARE = 0.4
 JOURNAL = "{path}.measured"
 
 
@@ -90,10 +92,12 @@ def measured_profile(
     """The MeasuredProfile of this machine for the layouts of some models; None on a rank that only follows."""
     import time
 
-    from profiler.candidates import reference
+    from profiler.candidates import reference, that_fit
     from profiler.device import check, facts_of, used_bytes
     from profiler.profile import About, profile_of
     from profiler.session import Session
+    from profiler.work import most_bytes
+    from runtime import alone
 
     began = time.monotonic()
     kind = _kind(device)
@@ -101,6 +105,7 @@ def measured_profile(
     check(kind, ranks)
     facts = facts_of(kind, ranks)
     found, counted = _candidates(models, ranks, kind, seq_len, global_batch)
+    found = that_fit(found, partial(most_bytes, makers=alone.MAKERS), MEMORY_SHARE * facts.memory_bytes)
     about = {"device": facts.name, "ranks": ranks, "models": list(models), "seq_len": seq_len, "batch": global_batch}
     finished = _finished(journal, about)
     taken = used_bytes() if kind == "cuda" else 0

@@ -78,7 +78,7 @@ class Operator:
     `parameters` are sharded with the dense states, `expert_parameters` with the experts'. `modules` are the entries of
     the recompute vocabulary that run it again; `kernels` counts the launches of the forward, and of the input gradient,
     `launches_of_products` those of the weight gradient where there is one; `communication` names the group whose
-    collective it is.
+    collective it is. `gradient_bytes` are those of the output's gradient, which the weight gradient is made of.
     """
 
     name: str
@@ -92,6 +92,7 @@ class Operator:
     communication: Communication | None = None
     expert_parameters: Expr = ZERO
     launches_of_products: Expr = 1
+    gradient_bytes: Expr = ZERO
 
 
 Block = tuple[Operator, ...]
@@ -117,6 +118,7 @@ def norm(name: str, model: ModelSpec, recipe: FrameworkRecipe, input_name: str) 
         saved=(Tensor(input_name, local_bytes), Tensor(f"{name} output", output_bytes, ("norm",)), *kept),
         modules=("norm",),
         kernels=EAGER_NORM_KERNELS if eager else 1,
+        gradient_bytes=local_bytes,
     )
 
 
@@ -157,6 +159,7 @@ def linear(
         parameters=inputs * outputs + bias_width,
         saved=saved,
         modules=modules,
+        gradient_bytes=ACTIVATION_BYTES * rows * outputs,
     )
 
 

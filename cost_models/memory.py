@@ -161,6 +161,8 @@ def micro_batch_bytes(
         recomputed = sum((recomputed_saved_bytes(block) for block in unit.layers), start=ZERO)
         recomputed += len(unit.layers) * _cached_bytes(model) if sliced else ZERO
         costs[f"{name}_recomputed_saved_bytes"] = own + recomputed
+        waiting = (operator.gradient_bytes for block in unit.layers for operator in block)
+        costs[f"{name}_gradient_bytes"] = sum(waiting, start=ZERO)
     return {
         **costs,
         **({"layer_kv_bytes": len(parts.layer.layers) * key_value_bytes(model, _local_slice)} if sliced else {}),
@@ -203,7 +205,7 @@ def stage_bytes(
     dense, expert = stage_parameters(sliced)
     away, states = fractions(offload), _state_bytes(dense, expert, recipe)
     gathered = recipe.parameter_gather_bytes * _gathered_parameters(dense, expert)
-    saved, waiting = _activation_bytes(), _waiting_logits_bytes(recipe) * (sym.has_head if sliced else 1)
+    saved, waiting = _activation_bytes(recipe), _waiting_logits_bytes(recipe) * (sym.has_head if sliced else 1)
     activations = (1 - away["activations"]) * saved
     buffers = _pipeline_buffers(recipe) * part["boundary_bytes"] * sym.pipelined
     buffers += sym.kv_gradient_layers * part["layer_kv_bytes"] if sliced else ZERO
@@ -271,11 +273,12 @@ def _largest_unit() -> Expr:
     return maximum(layer, maximum(sym.has_embedding * embedding, sym.has_head * head))
 
 
-def _activation_bytes() -> Expr:
+def _activation_bytes(recipe: FrameworkRecipe) -> Expr:
     """Activations in flight: layers, and what the two ends of the model keep.
 
     From its input gradient to its weight gradient a layer keeps the inputs of its products and the gradients of their
-    outputs: as much as it kept before, nothing recomputed (Qi et al. 2024, "Zero Bubble", count 32 of 34 bytes).
+    outputs: as much as it kept before, nothing recomputed (Qi et al. 2024, "Zero Bubble", count 32 of 34 bytes). Where
+    autograd keeps its graph for the weight gradients, it keeps everything, and those gradients beside it.
     """
     part = sym.PARTS
     saved = (sym.live_layers - sym.live_recompute_layers) * part["layer_saved_bytes"]
@@ -289,6 +292,9 @@ def _activation_bytes() -> Expr:
         saved += live * (1 - sym.recompute_ends) * whole
         saved += live * sym.recompute_ends * recomputed
         saved += waiting * sym.recompute_ends * (whole - recomputed)
+    if recipe.split_keeps_graph:
+        counts = zip(sym.HELD, (sym.waiting_layers, sym.waiting_embedding, sym.waiting_head), strict=True)
+        saved += sum(waiting * part[f"{unit}_gradient_bytes"] for unit, waiting in counts)
     return saved
 
 

@@ -224,6 +224,7 @@ def _grouped(
         kernels=(1 + EXPERT_CAST_KERNELS * sym.quantised) * launches,
         launches_of_products=launches,
         expert_parameters=local_experts * (inputs * outputs + bias),
+        gradient_bytes=ACTIVATION_BYTES * received * outputs,
         saved=saved,
         modules=("moe",),
     )

@@ -103,6 +103,7 @@ kv_gradient_layers = _count("kv_gradient_layers", "layers", "slices of layers wh
 waiting_embedding = _count(
     "waiting_embedding", "micro-batches", "those of live_embedding that lack weight gradients only"
 )
+waiting_layers = _count("waiting_layers", "layers", "those of live_layers that lack weight gradients only")
 waiting_head = _count("waiting_head", "micro-batches", "those of live_head that lack weight gradients only")
 
 # state sharding of a stage (ZeRO), as flags
@@ -152,6 +153,7 @@ for _unit in HELD:
     _part(f"{_unit}_accumulation_s", "s", f"adding the gradients of one micro-batch to their sum in the {_unit}")
     _part(f"{_unit}_saved_bytes", "bytes", f"kept by the {_unit} of one micro-batch, nothing recomputed")
     _part(f"{_unit}_recomputed_saved_bytes", "bytes", f"kept by the {_unit} when it recomputes the set")
+    _part(f"{_unit}_gradient_bytes", "bytes", f"gradients that the weight gradients of the {_unit} are made of")
 _part("shared_parameters", "elements", "parameters that embedding and head share on one tensor-parallel rank")
 _part("layer_restored_bytes", "bytes", "what recomputing brings back of a layer")
 _part("layer_workspace_bytes", "bytes", "what the backward through a layer needs beside what is kept")

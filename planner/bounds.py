@@ -336,5 +336,6 @@ def _even_stage(model: CostModel, layouts: Mapping[str, NDArray[Any]]) -> dict[s
         **{name: 0 * layers for name in wide if name in rows},
         **{COLUMNS[name]: column for name, column in least.items()},
         "live_layers": least["total"] * rows["chunk_layers"],
+        **({"waiting_layers": least["waiting"] * rows["chunk_layers"]} if "waiting" in least else {}),
         "kv_gradient_layers": kv_gradient_layers(layouts, rows["layout"], rows["chunk_layers"]),
     }

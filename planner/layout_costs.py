@@ -17,7 +17,7 @@ __all__ = ["WAITING", "LayoutCosts"]
 Array = NDArray[np.float64]
 # What else the costs of a micro-batch depend on.
 BESIDE_CONTEXT_FORM = ("tp", "sequence_parallel", "cp", "ep", "etp", "micro_batch_size", "slices")
-WAITING = ("waiting_embedding", "waiting_head")
+WAITING = ("waiting_layers", "waiting_embedding", "waiting_head")
 GROUPS = ("tp", "cp", "ep", "pp", "dp_shard", "dp_replicate", "world")
 
 

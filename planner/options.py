@@ -101,6 +101,7 @@ def stage_rows(layouts: Mapping[str, NDArray[Any]], rows: Rows) -> Rows:
         "waiting_first": has_embedding,
         "waiting_last": has_head,
     }
+    waiting = {"waiting_layers": live["waiting"] * base + live["waiting_wide"]} if "waiting" in live else {}
     return {
         **rows,
         "vpp": vpp,
@@ -108,6 +109,7 @@ def stage_rows(layouts: Mapping[str, NDArray[Any]], rows: Rows) -> Rows:
         "wide_chunks": extra,
         **{COLUMNS[name]: column * ends.get(name, 1) for name, column in live.items()},
         "live_layers": live["total"] * base + live["wide"],
+        **waiting,
         "has_embedding": has_embedding,
         "has_head": has_head,
         "head_rank": head_rank,

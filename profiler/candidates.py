@@ -1,11 +1,12 @@
 """The points that a profile is made of: the sizes that operators have in the models' layouts, as tensors to measure."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from cost_models.exchange import moved_for_a_parameter
 from cost_models.specs.model import ModelSpec
 from cost_models.specs.parameters import layer_parameters, parameters
 from cost_models.specs.recipe import FrameworkRecipe
+from profiler.errors import ProfilerError
 from profiler.points import Point
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "host_copies",
     "merged",
     "reference",
+    "that_fit",
 ]
 
 Candidates = dict[str, list[Point]]
@@ -88,6 +90,20 @@ def merged(several: Iterable[Candidates]) -> Candidates:
         for name, points in one.items():
             found.setdefault(name, set()).update(points)
     return {name: sorted(points, key=lambda point: (point.sizes, point.detail)) for name, points in found.items()}
+
+
+def that_fit(found: Candidates, bytes_of: Callable[[Point], float], limit_bytes: float) -> Candidates:
+    """The points whose tensors a rank has memory for. Raises ProfilerError where an operator has none."""
+    fitting = {name: [point for point in points if bytes_of(point) <= limit_bytes] for name, points in found.items()}
+    for name, points in fitting.items():
+        if not points:
+            least = min(found[name], key=bytes_of)
+            message = (
+                f"{least} is the smallest that is to be measured and takes {bytes_of(least) / 2**30:,.1f} GiB, a rank "
+                f"has {limit_bytes / 2**30:,.1f} GiB for it: give a smaller --seq-len or model, or fewer --ranks"
+            )
+            raise ProfilerError(message)
+    return fitting
 
 
 def reference(found: Mapping[str, Sequence[Point]]) -> Point:

@@ -8,17 +8,22 @@ from typing import Any, Protocol
 import torch
 import torch.distributed as dist
 
+from profiler.candidates import HOST_COPIES, STATES
 from profiler.points import Point, Timing
 from profiler.streams import timed_beside
 from profiler.timing import Clock, clock_of, summary, timed
 
-__all__ = ["Alone", "Maker", "measure_with"]
+__all__ = ["Alone", "Maker", "measure_with", "most_bytes"]
 
 # Buffers in rotation fill the last cache this many times over; no more than so many sets of them.
 CACHES, MOST_SETS = 2, 64
 CACHE_FOLDER = Path("/sys/devices/system/cpu/cpu0/cache")
 UNKNOWN_CACHE_BYTES = 32 * 2**20
 COLLECTIVE_SAMPLES = (5, 100)
+# An operator's temporaries beside its tensors: a loss on a CPU takes twice what it reads and writes.
+WITH_TEMPORARIES = 3
+# What a rank holds of a parameter whose states it copies, adds up and steps, in bytes.
+STATE_BYTES = 24
 
 
 class Alone(Protocol):
@@ -64,6 +69,15 @@ def measure_with(
         return timed(clock, run, limit_s)
 
     return measure
+
+
+def most_bytes(point: Point, makers: Mapping[str, Maker]) -> float:
+    """About the most bytes that a rank has allocated while it measures a point; nothing is allocated to tell."""
+    if point.operator in STATES:
+        return STATE_BYTES * point.sizes[0]
+    if point.operator in HOST_COPIES or point.operator not in makers:  # collectives, hops: bytes, to and from
+        return 2.0 * point.sizes[0]
+    return WITH_TEMPORARIES * makers[point.operator](point.sizes, point.detail, torch.device("meta")).bytes
 
 
 def _of_collective(clock: Clock, run: Callable[[int], object], limit_s: float) -> Timing:

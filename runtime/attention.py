@@ -3,7 +3,6 @@
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from cost_models.specs.model import ModelSpec
 from runtime.collectives import gather_sequence, leave
@@ -13,6 +12,7 @@ from runtime.groups import TensorParallel
 from runtime.linear import Linear, Norm, column_pieces, equal_part, row_parallel
 from runtime.parameters import Part
 from runtime.recomputation import Forgetting
+from runtime.rerun import run_again
 
 __all__ = ["Attention", "fused_attention", "rotated"]
 
@@ -63,9 +63,7 @@ class Attention(nn.Module):
             query, key = rotated(query, key, self.context.positions(hidden.shape[1], hidden.device), self.theta)
             value = value.clone()  # as a part of the projection it would keep all of it for the backward
         if self.recomputes_core:
-            attended = checkpoint(
-                self._core, query, key, value, Forgetting(), use_reentrant=False, preserve_rng_state=False
-            )
+            attended = run_again(self._core, query, key, value, Forgetting())
         else:
             attended = self._core(query, key, value, forgetting)
         partial = self.output(attended.transpose(1, 2).flatten(2))

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from cost_models.specs.model import ModelSpec
 from runtime.attention import Attention
@@ -14,6 +13,7 @@ from runtime.groups import TensorParallel
 from runtime.linear import Norm
 from runtime.mlp import Mlp
 from runtime.recomputation import Forgetting
+from runtime.rerun import run_again
 
 __all__ = ["Layer"]
 
@@ -84,8 +84,7 @@ class Layer(nn.Module):
         """A part of the layer, run again in the backward where the module is recomputed; nothing is forgotten then."""
         if module not in self.recompute:
             return part(hidden, forgetting)
-        again: Tensor = checkpoint(part, hidden, Forgetting(), use_reentrant=False, preserve_rng_state=False)
-        return again
+        return run_again(part, hidden, Forgetting())
 
     def _normed(self, hidden: Tensor, norm: Norm | None, forgetting: Forgetting) -> Tensor:
         if norm is None:

@@ -17,6 +17,7 @@ from torch.distributed.pipelining.schedules import (
 
 from cost_models.schedules.table import ActionTable, Kind
 from runtime.sharding import ShardedChunk
+from runtime.stage import Stage
 
 __all__ = ["TableSchedule", "actions_of", "pipeline_stage"]
 
@@ -86,4 +87,4 @@ def pipeline_stage(
     group: dist.ProcessGroup,
 ) -> PipelineStage:
     """The stage of a chunk; `inputs` and `output` are meta tensors of one micro-batch, so that none asks its peers."""
-    return PipelineStage(chunk, index, stages, device, input_args=(inputs,), output_args=(output,), group=group)
+    return Stage(chunk, index, stages, device, input_args=(inputs,), output_args=(output,), group=group)

@@ -78,7 +78,10 @@ class Forgetting:
 
     def _pack(self, tensor: Tensor) -> Tensor | _View:
         known = self._made.get(_storage(tensor))
-        return _View(known[1], tensor.size(), tensor.stride(), tensor.storage_offset()) if known else tensor
+        if known:
+            return _View(known[1], tensor.size(), tensor.stride(), tensor.storage_offset())
+        # A node that holds its own output would hold itself: where a split backward skips it, for ever.
+        return tensor.detach()
 
 
 def _unpack(packed: Tensor | _View) -> Tensor:

@@ -115,6 +115,9 @@ class FrameworkRecipe(Spec):
     keeps_stage_outputs: Flag = Field(
         False, description="what a pipeline stage hands on stays allocated until the backward of its micro-batch"
     )
+    split_keeps_graph: Flag = Field(
+        False, description="a backward that is split keeps all that its forward kept until its weight gradients"
+    )
     fragmentation_fraction: Annotated[NonNegativeFloat, Field(lt=1)] = Field(
         0.06, description="reserved over allocated memory, less 1"
     )

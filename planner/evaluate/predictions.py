@@ -161,6 +161,7 @@ def _alive(run: Run, recomputed: Array, again: Array, in_last: NDArray[np.int64]
     return {
         "live_recompute_layers": again - (waiting * recomputed[:, None]).sum(-1).max(-1),
         "live_head": np.where(with_head, busy[:, :, -1].max(-1) + head, 0),
+        "waiting_layers": (waiting * run.groups[:, None]).sum(-1).max(-1),
         "waiting_embedding": np.where(ends == 0, waiting[:, :, 0].max(-1), 0),
         "waiting_head": np.where(with_head, head, 0),
     }

@@ -110,6 +110,7 @@ def _saved_bytes(pipeline: Pipeline, rows: Rows, *, split: bool) -> FloatArray:
         "live_recompute_layers": chunks["recompute_layers"] * (1 - split),
         "live_embedding": chunks["has_embedding"],
         "live_head": chunks["has_head"] > 0,
+        "waiting_layers": chunks["layers"] * split,
         "waiting_embedding": chunks["has_embedding"] * split,
         "waiting_head": (chunks["has_head"] > 0) * split,
     }

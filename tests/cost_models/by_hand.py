@@ -369,6 +369,9 @@ class ByHand:
         for end in ("embedding", "head"):
             activations += (row[f"live_{end}"] - row[f"waiting_{end}"]) * part[f"{end}_{kept}"]
             activations += row[f"waiting_{end}"] * part[f"{end}_saved_bytes"]
+        if recipe.split_keeps_graph:
+            waiting = {"layer": "layers", "embedding": "embedding", "head": "head"}
+            activations += sum(row[f"waiting_{of}"] * part[f"{unit}_gradient_bytes"] for unit, of in waiting.items())
         kept_bytes = 4 * max(row["live_head"] - row["waiting_head"] - 1, 0) + 2 * row["waiting_head"]
         waiting = kept_bytes * part["logits_bytes"] / recipe.loss_bytes_per_logit
         buffers = boundary_tensors(recipe, row) * part["boundary_bytes"]

@@ -135,6 +135,7 @@ RECIPES = {
         optimizer_temporary_bytes=40,
         optimizer_group_elements=10**6,
         recompute_stops_early=True,
+        split_keeps_graph=True,
     ),
     "copying": FrameworkRecipe(
         name="copying",
@@ -251,7 +252,7 @@ def random_columns(model: ModelSpec, rows: int, seed: int) -> Columns:
     draw["world"] = draw["dp_stride"] * draw["dp_shard"] * draw["dp_replicate"]
     draw["pipelined"] = draw["pp"] > 1
     draw["ends_apart"] = draw["pipelined"] & (rng.integers(0, 2, rows) > 0)
-    for end in ("embedding", "head"):
+    for end in ("embedding", "head", "layers"):
         draw[f"waiting_{end}"] = np.minimum(draw[f"live_{end}"], rng.integers(0, 3, rows))
     draw["padded_vocab"] = np.ceil(model.vocab / (128 * draw["tp"])) * 128 * draw["tp"]
     draw |= {name: np.full(rows, value) for name, value in model_columns(model).items()}

@@ -192,7 +192,7 @@ def exchanged_bytes(model_name, recipe_name, row, micro_batches):
 
 
 KINDS = ("parameters", "expert_parameters")
-ENDS = ("live_embedding", "live_head", "waiting_embedding", "waiting_head")
+ENDS = ("live_embedding", "live_head", "waiting_layers", "waiting_embedding", "waiting_head")
 LIVE = ("live_layers", "live_recompute_layers", *ENDS, "communicators")
 MODES = [(0, 0), (1, 0), (2, 0), (3, 0), (3, 1)]
 

@@ -27,7 +27,7 @@ def one_stage(model_name="llama", recipe_name="megatron", **changes):
     """
     columns = {name: column[:1] for name, column in random_columns(MODELS[model_name], 1, seed=0).items()}
     plain = {"layers": 8, "recompute_layers": 0, "has_embedding": 0, "has_head": 0, "communicators": 0, "tp": 2}
-    ends = ("live_embedding", "live_head", "waiting_embedding", "waiting_head")
+    ends = ("live_embedding", "live_head", "waiting_layers", "waiting_embedding", "waiting_head")
     plain |= dict.fromkeys(("live_layers", "live_recompute_layers", *ends), 0)
     plain |= {"dp_shard": 8, "vpp": 1, "pipelined": 1, "sequence_parallel": 1} | dict.fromkeys(FLAGS, 0)
     columns |= {name: np.array([float(value)]) for name, value in (plain | changes).items()}
@@ -140,6 +140,16 @@ def test_logits_lead_at_the_end_of_the_model():
     small = one_stage(has_head=1, live_head=1, padded_vocab=128)
     assert small["logits_and_loss"] == 0
     assert small["workspace"] > 0
+
+
+def test_a_graph_that_waits_for_weight_gradients_keeps_gradients_too():
+    """Of queries, keys and values, of the attention's and the MLP's outputs, of gate and up projections; of norms."""
+    shape = {"tp": 2, "cp": 1, "micro_batch_size": 1, "seq_len": 4096, "live_layers": 3, "sequence_parallel": 1}
+    alike = [one_stage(recipe_name=name, waiting_layers=2, **shape) for name in ("megatron", "waiting")]
+    none = one_stage(recipe_name="waiting", waiting_layers=0, **shape)
+    assert alike[0]["saved_bytes"] == none["saved_bytes"]
+    width = (4096 + 2 * 1024) / 2 + 4096 + 2 * 14336 / 2 + 4096 + 2 * 4096 / 2
+    assert alike[1]["saved_bytes"] - none["saved_bytes"] == pytest.approx(2 * 2 * 4096 * width)
 
 
 def test_the_optimizer_step_can_be_the_peak():

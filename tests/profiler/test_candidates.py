@@ -1,5 +1,7 @@
 """Shapes are those of the expressions that the search evaluates."""
 
+from functools import partial
+
 import pytest
 
 pytest.importorskip("torch")
@@ -7,7 +9,10 @@ pytest.importorskip("torch")
 from cost_models.exchange import moved_for_a_parameter
 from planner.operator_sizes import bytes_of_a_token, operator_sizes
 from planner.request import PlanRequest, build_request
-from profiler.candidates import candidates, host_copies
+from profiler.candidates import candidates, host_copies, that_fit
+from profiler.errors import ProfilerError
+from profiler.points import Point
+from profiler.work import most_bytes
 from runtime import alone, alone_links, alone_states
 
 
@@ -32,6 +37,19 @@ def test_memory_bound_operators_are_counted_by_the_token(request_of_two: PlanReq
     counted = bytes_of_a_token(request_of_two)
     assert counted["norm_forward"] == 18 * 2 * 512
     assert counted["loss_forward"] + counted["loss_backward"] == 24 * 4096
+
+
+def test_points_that_memory_does_not_hold_are_left_out() -> None:
+    """Logits of 64 Ki tokens: 2 bytes each, four times for the loss's backward, three times with temporaries."""
+    loss = [Point("loss_backward", (rows,), (4096,)) for rows in (2**10, 2**16)]
+    copies = [Point("host_to_device", (2**40,))]
+    taken = 3 * 4 * 2 * 2**16 * 4096
+    bytes_of = partial(most_bytes, makers=alone.MAKERS)
+    assert bytes_of(loss[1]) == taken
+    assert bytes_of(copies[0]) == 2**41
+    assert that_fit({"loss_backward": loss}, bytes_of, taken - 1) == {"loss_backward": loss[:1]}
+    with pytest.raises(ProfilerError, match=r"host_to_device\(1,099,511,627,776\) is the smallest .* --seq-len"):
+        that_fit({"loss_backward": loss, "host_to_device": copies}, bytes_of, taken)
 
 
 def test_every_point_has_a_maker(request_of_two: PlanRequest) -> None:

@@ -8,6 +8,7 @@ gradients are done, which is what the memory of a plan is counted with.
 
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -67,11 +68,8 @@ class _Run:
             if not left:
                 raise _Done
 
-        with torch.enable_grad(), saved_tensors_hooks(fill, _never):
-            try:
-                self._part(*(_own(one) for one in self._arguments))
-            except _Done:
-                pass
+        with torch.enable_grad(), saved_tensors_hooks(fill, _never), suppress(_Done):
+            self._part(*(_own(one) for one in self._arguments))
 
 
 def run_again(part: Part, *arguments: Any) -> Tensor:

@@ -20,6 +20,8 @@ __all__ = ["Stage"]
 class Stage(PipelineStage):
     """A stage of a pipeline whose inputs, outputs and gradients are single tensors."""
 
+    device: torch.device
+
     def forward_one_chunk(
         self,
         fwd_chunk_id: int,

@@ -16,6 +16,8 @@ from runtime.groups import TensorParallel
 from runtime.initial import Drawn
 from runtime.layer import Layer
 from runtime.parameters import fill
+from runtime.recomputation import Forgetting
+from runtime.rerun import run_again
 from tests.runtime.conftest import Ranks
 from tests.runtime.jobs import small_model
 
@@ -100,3 +102,53 @@ def test_gathered_tokens_are_not_kept(ranks: Ranks) -> None:
     whole, parts = max(ranks(2).run(kept_on_ranks, False)), max(ranks(2).run(kept_on_ranks, True))
     # Halves of the two norms' outputs, of the residual between attention and MLP, and of the norms' statistics.
     assert whole - parts == (3 * RESIDUAL + 4 * B * S * ITEM_BYTES) // 2
+
+
+def test_a_graph_that_is_dropped_is_gone() -> None:
+    """An exponential keeps its own output: a split backward skips its node, and nothing else would ever free it."""
+    inputs = torch.ones(4, requires_grad=True)
+    with Forgetting():
+        output = inputs.exp()
+    kept = weakref.ref(output.untyped_storage())
+    del output
+    gc.collect()
+    assert kept() is None
+
+
+def test_a_part_runs_again_once_however_its_backward_is_split() -> None:
+    """One call for the input's gradient and one for each weight, as pipelines do; gradients are those of one call."""
+    first, second = (torch.nn.Linear(8, 8, bias=False).double() for _ in range(2))
+    calls = []
+
+    def part(hidden: Tensor) -> Tensor:
+        calls.append(torch.is_grad_enabled())
+        return second(first(hidden).tanh()).sin()
+
+    hidden = torch.randn(3, 8, dtype=torch.float64, requires_grad=True)
+    wanted = [hidden, first.weight, second.weight]
+    expected = torch.autograd.grad(part(hidden).sum(), wanted)
+    calls.clear()
+    output = run_again(part, hidden).sum()
+    found = [torch.autograd.grad(output, one, retain_graph=True)[0] for one in wanted]
+    assert calls == [True, True]
+    assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
+
+
+def test_what_ran_again_goes_as_it_is_used() -> None:
+    """A whole backward frees each tensor behind the node that needed it, and no part runs on behind its last one."""
+    inputs = torch.randn(64, requires_grad=True)
+    alive: list[weakref.ref[Any]] = []
+
+    def part(hidden: Tensor) -> Tensor:
+        for _ in range(4):
+            hidden = hidden.exp().sin()
+            alive.append(weakref.ref(hidden.untyped_storage()))
+        return hidden
+
+    output = run_again(part, inputs)
+    output.sum().backward()
+    del output
+    assert len(alive) == 4 + 3
+    assert all(one() is None for one in alive)
+    with torch.no_grad():
+        assert run_again(part, inputs).shape == inputs.shape

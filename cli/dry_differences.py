@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from cli.dry_prediction import Prediction
 from cost_models.schedules.table import Kind
-from planner.document.job import Job, virtual_stages
+from planner.document.job import Job, VirtualStage, virtual_stages
 from runtime.dry_run import DryRank
 
 __all__ = ["Difference", "differences"]
@@ -61,14 +61,14 @@ def _tensor_parallel(prediction: Prediction, job: Job, found: DryRank) -> Iterat
     yield from _both("tensor", "all_gather", -gathers, -gathered_bytes, reason)
     yield from _early_stop(prediction, job)
     if job.layout.sequence_parallel:
-        again = sum(weight_grads * (2 * layers + head) for weight_grads, layers, head in _split(prediction, job))
+        again = sum(apart * (_read_twice(stage) + head) for apart, stage, head in _split(prediction, job))
         calls, sent_bytes = prediction.total("all_gather", "tensor_parallel")
         reason = "each half of a split backward gathers what its products read"
         yield from _both("tensor", "all_gather", again, again * sent_bytes / max(calls, 1), reason)
 
 
-def _split(prediction: Prediction, job: Job) -> Iterator[tuple[int, int, bool]]:
-    """Of each chunk: how often its weight gradients come apart, its layers, and whether it has the head.
+def _split(prediction: Prediction, job: Job) -> Iterator[tuple[int, VirtualStage, bool]]:
+    """How often the weight gradients of each chunk come apart, the chunk, and whether it has the head.
 
     The model's first chunk has no input gradient: its backward is one.
     """
@@ -76,7 +76,12 @@ def _split(prediction: Prediction, job: Job) -> Iterator[tuple[int, int, bool]]:
     last = job.layout.pp * job.layout.vpp - 1
     for one in virtual_stages(job):
         if one.rank == prediction.setting.rank and apart[one.index] and one.index:
-            yield apart[one.index], one.chunk.layers, one.index == last
+            yield apart[one.index], one, one.index == last
+
+
+def _read_twice(stage: VirtualStage) -> int:
+    """Gathered tokens that products of a chunk's layers read in both halves; what is computed again keeps its own."""
+    return sum(0 if "full" in modules else 2 - ("mlp" in modules) for modules in stage.recompute)
 
 
 def _early_stop(prediction: Prediction, job: Job) -> Iterator[Difference]:
@@ -169,7 +174,7 @@ def _gathered_again(prediction: Prediction, job: Job) -> dict[str, int]:
     """Gathers of each unit for weight gradients that come apart."""
     split = list(_split(prediction, job))
     return {
-        "layer": sum(apart * layers for apart, layers, _ in split),
+        "layer": sum(apart * stage.chunk.layers for apart, stage, _ in split),
         "head": sum(apart * head for apart, _, head in split),
     }
 

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -97,7 +98,7 @@ def measured_profile(
     from profiler.profile import About, profile_of
     from profiler.session import Session
     from profiler.work import most_bytes
-    from runtime import alone
+    from runtime import alone, alone_layers
 
     began = time.monotonic()
     kind = _kind(device)
@@ -105,7 +106,9 @@ def measured_profile(
     check(kind, ranks)
     facts = facts_of(kind, ranks)
     found, counted = _candidates(models, ranks, kind, seq_len, global_batch)
-    found = that_fit(found, partial(most_bytes, makers=alone.MAKERS), MEMORY_SHARE * facts.memory_bytes)
+    found = that_fit(
+        found, partial(most_bytes, makers={**alone.MAKERS, **alone_layers.MAKERS}), MEMORY_SHARE * facts.memory_bytes
+    )
     about = {"device": facts.name, "ranks": ranks, "models": list(models), "seq_len": seq_len, "batch": global_batch}
     finished = _finished(journal, about)
     taken = used_bytes() if kind == "cuda" else 0
@@ -125,11 +128,58 @@ def measured_profile(
         measured = session.run()
     notes = _notes(kind, ranks, finished, models)
     duration_s = time.monotonic() - began
-    return profile_of(
+    profile = profile_of(
         measured,
         counted,
         About(facts, kind, ranks, method, budget_s, duration_s, notes=notes, **set_aside, **_known(kind, facts)),
     )
+    return _with_layers(profile, measured, models, kind, seq_len, global_batch)
+
+
+def _with_layers(
+    profile: Any, measured: Sequence[Any], models: Sequence[str], kind: str, seq_len: Any, global_batch: Any
+) -> Any:
+    """The profile with what whole layers took beyond their operators, where the host's work is not hidden."""
+    from cost_models.specs.measured_profile import write
+    from planner.beyond import beyond_operators
+    from planner.request import build_request
+
+    if kind != "cpu":
+        return profile
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "operators.json")
+        write(profile, path)
+        timed = []
+        for name in models:
+            request = build_request(
+                name,
+                1,
+                profile=path,
+                seq_len=seq_len,
+                global_batch=global_batch,
+                target="runtime",
+                recipe=RECIPES[kind],
+            ).replaced(fixed={"cp": 1})
+            timed.append((request, _in_place(measured, request.model)))
+    beyond = beyond_operators(timed)
+    return profile.replaced(profile=profile.profile.replaced(beyond=beyond)) if beyond else profile
+
+
+def _in_place(measured: Sequence[Any], model: Any) -> list[Any]:
+    """The layers of a model that were timed in place, forward and both ways."""
+    from planner.beyond import InPlace
+    from profiler.candidates import LAYERS, LAYERS_IN_A_ROW, layer_shape
+
+    seconds: dict[str, dict[tuple[int, int], float]] = {name: {} for name in LAYERS}
+    for one in measured:
+        if one.point.operator in seconds and one.point.detail[:-1] == layer_shape(model):
+            place = one.point.sizes[0], one.point.detail[-1]
+            seconds[one.point.operator][place] = one.seconds / LAYERS_IN_A_ROW
+    forward, both = (seconds[name] for name in LAYERS)
+    return [
+        InPlace(tokens // length, tokens, forward[tokens, length], both[tokens, length])
+        for tokens, length in forward.keys() & both.keys()
+    ]
 
 
 def _set_aside(crew: Any, kind: str, taken: int) -> dict[str, Any]:
@@ -194,7 +244,7 @@ def _candidates(
     from planner.operator_sizes import bytes_of_a_token, operator_sizes
     from planner.request import build_request
     from profiler import beside, streams
-    from profiler.candidates import candidates, host_copies, merged
+    from profiler.candidates import LAYERS, candidates, host_copies, merged
 
     each: list[Any] = []
     counted: dict[Any, float] = {}
@@ -214,7 +264,8 @@ def _candidates(
         each.append(points)
         counted |= of_model
     found = merged(each)
-    found |= host_copies() if kind == "cuda" else {}
+    if kind == "cuda":  # what the host does between operators hides behind the device's work
+        found = {name: points for name, points in found.items() if name not in LAYERS} | host_copies()
     for point in beside.points(streams.names_of(kind, ranks)):
         found[point.operator] = [point]
     return found, counted
@@ -225,10 +276,10 @@ def _crew(kind: str, ranks: int) -> Iterator[Any]:
     """The ranks that measure; None on a rank of torchrun that has followed the first to the end."""
     from profiler.crew import forked, joined
     from profiler.work import measure_with
-    from runtime import alone, alone_links, alone_states
+    from runtime import alone, alone_layers, alone_links, alone_states
     from runtime.host_memory import keep_freed_memory
 
-    makers = {**alone.MAKERS, **alone_states.MAKERS, **alone_links.MAKERS}
+    makers = {**alone.MAKERS, **alone_states.MAKERS, **alone_links.MAKERS, **alone_layers.MAKERS}
     measure = measure_with(makers, frozenset(alone_links.MAKERS), prepare=keep_freed_memory)
     if "RANK" not in os.environ:
         with forked(ranks, measure, on_gpus=kind == "cuda") as crew:

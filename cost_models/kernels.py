@@ -57,6 +57,7 @@ def bind(
         **_attention(gpu, profile, recipe, sustained),
         **_elementwise(gpu, profile),
         "launch_s": lambda kernels: kernels * launch_s,
+        **_beyond(profile),
     }
 
 
@@ -70,6 +71,8 @@ def coverage(gpu: GpuSpec, profile: HardwareProfile, dtype: str) -> dict[str, Bo
     product, attention = tables.gemm.get(dtype), tables.attention
     launched = profile.gpu == gpu.name and profile.is_measured("launch")
     bodies: dict[str, Body] = {"launch_s": _everywhere if launched else _nowhere}
+    beyond = _everywhere if profile.gpu == gpu.name and profile.beyond else _nowhere
+    bodies |= {"beyond_forward_s": beyond, "beyond_backward_s": beyond}
     for kind in ELEMENTWISE_KINDS:
         moved = _moved(tables, kind)
         bodies[elementwise_name(kind)] = _within(moved) if moved else _nowhere
@@ -83,6 +86,19 @@ def coverage(gpu: GpuSpec, profile: HardwareProfile, dtype: str) -> dict[str, Bo
         measured = attention is not None and part in attention.measured
         bodies[f"attention_{part}_s"] = _attention_coverage(attention) if attention and measured else _nowhere
     return bodies
+
+
+def _beyond(profile: HardwareProfile) -> dict[str, Body]:
+    """What layers take beyond their operators; nothing where no run has shown it."""
+    found = profile.beyond
+
+    def taken(layer_s: float, token_s: float) -> Body:
+        return lambda layers, tokens: layers * (layer_s + token_s * tokens)
+
+    return {
+        "beyond_forward_s": taken(found.forward_s, found.forward_token_s) if found else taken(0.0, 0.0),
+        "beyond_backward_s": taken(found.backward_s, found.backward_token_s) if found else taken(0.0, 0.0),
+    }
 
 
 def _gemm(

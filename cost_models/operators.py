@@ -21,6 +21,8 @@ __all__ = [
     "at_least",
     "attention_backward_s",
     "attention_forward_s",
+    "beyond_backward_s",
+    "beyond_forward_s",
     "ceiling",
     "elementwise_s",
     "expert_exchange_s",
@@ -57,6 +59,9 @@ elementwise_s = Function("elementwise_s")
 ELEMENTWISE: dict[ElementwiseKind, Any] = {kind: Function(elementwise_name(kind)) for kind in ELEMENTWISE_KINDS}
 # launch(kernels): what the host needs to launch that many kernels.
 launch_s = Function("launch_s")
+# beyond(layers, tokens of a rank): what layers take in a run beyond their operators one by one, all parts of a pass.
+beyond_forward_s = Function("beyond_forward_s")
+beyond_backward_s = Function("beyond_backward_s")
 # collective(bytes of the whole tensor, ranks, stride between neighbouring ranks).
 all_gather_s = Function("all_gather_s")
 reduce_scatter_s = Function("reduce_scatter_s")

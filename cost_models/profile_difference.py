@@ -92,6 +92,7 @@ def constants(measured: MeasuredProfile) -> dict[str, float]:
         **{f"gemm.{dtype}.launch_s": roofline.launch_s for dtype, roofline in profile.gemm.items()},
         "elementwise.launch_s": profile.elementwise.launch_s,
         "host_launch_s": profile.host_launch_s,
+        **({f"beyond.{name}": value for name, value in profile.beyond.model_dump().items()} if profile.beyond else {}),
         "sustained_fraction": profile.sustained_fraction,
         "collective_base_latency_s": profile.collective_base_latency_s,
         "context_bytes": profile.context_bytes,

@@ -25,6 +25,9 @@ Array = NDArray[np.float64]
 # Constants by the part that measures them; the path leads through the dump of a MeasuredProfile.
 CONSTANTS: dict[MeasuredPart, tuple[tuple[str, ...], ...]] = {
     "launch": (("profile", "host_launch_s"),),
+    "layers": tuple(
+        ("profile", "beyond", name) for name in ("forward_s", "forward_token_s", "backward_s", "backward_token_s")
+    ),
     "context": (("profile", "context_bytes"),),
     "communicator": (("profile", "communicator_bytes"),),
     "allocator": (("profile", "fragmentation_fraction"),),
@@ -174,7 +177,7 @@ def _rounded(figure: float) -> float:
 
 def _within(data: dict[str, Any], steps: Sequence[str]) -> dict[str, Any]:
     for step in steps:
-        data = data[step]
+        data = data.setdefault(step, {})  # a group of constants that some of the profiles lack
     return data
 
 

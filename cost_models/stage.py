@@ -14,10 +14,10 @@ from sympy import Integer, sympify
 
 from cost_models import exchange, memory, slicing
 from cost_models import symbols as sym
-from cost_models.blocks import ZERO, Block, Operator
+from cost_models.blocks import ZERO, Block, Operator, tokens
 from cost_models.exchange import exchange_costs
 from cost_models.layers import Unit, chain
-from cost_models.operators import launch_s, maximum
+from cost_models.operators import beyond_backward_s, beyond_forward_s, launch_s, maximum
 from cost_models.specs.model import ModelSpec
 from cost_models.specs.recipe import FrameworkRecipe
 from cost_models.vocabulary import COMMUNICATIONS
@@ -111,9 +111,13 @@ def _unit_seconds(name: str, unit: Unit, recipe: FrameworkRecipe) -> dict[str, E
     }
     # How many tokens each expert has is known when they have arrived: the host cannot run ahead of their products.
     stalled = sum((_launches(operator, recipe) for operator in operators if operator.expert_parameters != 0), ZERO)
+    layers = 0 if recipe.host_runs_ahead else len(unit.layers)
+    beyond_forward, beyond_backward = (
+        of_pass(layers, tokens / sym.tp) if layers else ZERO for of_pass in (beyond_forward_s, beyond_backward_s)
+    )
     return {
-        f"{name}_forward_s": maximum(forward + launch_s(stalled), launch_s(kernels)),
-        f"{name}_input_grad_s": input_grad + waiting,
+        f"{name}_forward_s": maximum(forward + launch_s(stalled), launch_s(kernels)) + beyond_forward,
+        f"{name}_input_grad_s": input_grad + waiting + beyond_backward,
         f"{name}_weight_grad_s": weight_grad,
         **communication,
     }

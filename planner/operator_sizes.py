@@ -15,7 +15,17 @@ __all__ = ["bytes_of_a_token", "operator_sizes"]
 
 Sizes = dict[str, set[tuple[float, ...]]]
 # What chooses and rounds, and what combines seconds: no sizes of tensors.
-NOT_MEASURED = ("at_least", "ceiling", "maximum", "minimum", "exposed_s", "exposed_beside_copies_s", "launch_s")
+NOT_MEASURED = (
+    "at_least",
+    "beyond_backward_s",
+    "beyond_forward_s",
+    "ceiling",
+    "exposed_beside_copies_s",
+    "exposed_s",
+    "launch_s",
+    "maximum",
+    "minimum",
+)
 
 
 class _Recording(CostModel):

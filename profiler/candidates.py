@@ -13,11 +13,14 @@ __all__ = [
     "COLLECTIVES",
     "GEMMS",
     "HOST_COPIES",
+    "LAYERS",
+    "LAYERS_IN_A_ROW",
     "STATES",
     "Candidates",
     "Counted",
     "candidates",
     "host_copies",
+    "layer_shape",
     "merged",
     "reference",
     "that_fit",
@@ -35,6 +38,9 @@ GEMMS = ("gemm_forward", "gemm_input_grad", "gemm_weight_grad")
 ATTENTIONS = ("attention_forward", "attention_backward")
 COLLECTIVES = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all")
 HOST_COPIES = ("host_to_device", "device_to_host")
+LAYERS = ("layers_forward", "layers_both_ways")
+"""Whole layers in place, as many as `LAYERS_IN_A_ROW`; tokens are their size."""
+LAYERS_IN_A_ROW = 4
 STATES = ("parameter_copy", "gradient_copy", "gradient_accumulation", "optimizer_step")
 # Sizes of one axis are measured at factors of so much.
 STEP = 4
@@ -75,6 +81,7 @@ def candidates(
     found["memory_copy"] = [Point("memory_copy", (size,)) for size in COPY_BYTES]
     counted["memory_copy", ()] = 1.0
     found["launch"] = [Point("launch", (1,))]
+    found |= _layers(model, sizes)
     return {name: points for name, points in found.items() if points}, counted
 
 
@@ -145,6 +152,22 @@ def _state_sizes(model: ModelSpec, ranks: int) -> list[int]:
     """Parameters of a shard of a layer, of a layer, and so on up to the whole model."""
     smallest = max(SMALLEST_PARAMETERS, layer_parameters(model, model.layer_kinds[0]) // ranks)
     return _steps(smallest, parameters(model))
+
+
+def _layers(model: ModelSpec, sizes: Sizes) -> dict[str, list[Point]]:
+    """Whole layers of every micro-batch, nothing shared out; none of models whose layers have experts."""
+    batches = {(each[0], each[2]) for each in sizes.get("attention_forward", ()) if each[2] == each[3]}
+    if model.moe or not batches:
+        return {}
+    tokens = [(round(batch * length), round(length)) for batch, length in sorted(batches)]
+    shape = layer_shape(model)
+    return {name: [Point(name, (count,), (*shape, length)) for count, length in tokens] for name in LAYERS}
+
+
+def layer_shape(model: ModelSpec) -> tuple[int, ...]:
+    """What tells a layer of one model from another's, as tensors are concerned."""
+    gated, layernorm = int(model.gated_mlp), int(model.norm == "layernorm")
+    return model.hidden, model.heads, model.kv_heads, model.head_dim, model.ffn, gated, layernorm
 
 
 def _links(sizes: Sizes, ranks: int) -> dict[str, list[Point]]:

@@ -19,7 +19,7 @@ from runtime.optimizer import Settings, adamw_of, scale, square_sum
 from runtime.parameters import local_part
 from runtime.sharding import param_groups
 
-__all__ = ["MAKERS"]
+__all__ = ["MAKERS", "shard_alone"]
 
 COMPUTE, STORED = torch.bfloat16, torch.float32
 
@@ -38,14 +38,19 @@ def _layer_shapes(detail: Sizes, parameters: int) -> list[list[tuple[int, ...]]]
 
 def _sharded(sizes: Sizes, detail: Sizes, device: torch.device) -> tuple[nn.Sequential, list[FSDPModule]]:
     """Layers whose states FSDP2 keeps for this rank alone, as a plan without data parallelism has them."""
-    mesh = _own_mesh(dist.get_world_size(), device.type)
-    mixed = MixedPrecisionPolicy(param_dtype=COMPUTE, reduce_dtype=STORED, cast_forward_inputs=False)
     root = nn.Sequential(*(_Layer(shapes, device) for shapes in _layer_shapes(detail, sizes[0])))
-    for module in (*root, root):
-        fully_shard(module, mesh=mesh, reshard_after_forward=False, mp_policy=mixed)
+    shard_alone(root, device)
     root(torch.zeros(1, device=device))  # FSDP2 sets itself up at the first forward
     layers: list[Any] = list(root)
     return root, layers
+
+
+def shard_alone(root: nn.Sequential, device: torch.device) -> None:
+    """Makes each layer a unit of FSDP2 whose states this rank keeps for itself."""
+    mesh = _own_mesh(dist.get_world_size(), device.type)
+    mixed = MixedPrecisionPolicy(param_dtype=COMPUTE, reduce_dtype=STORED, cast_forward_inputs=False)
+    for module in (*root, root):
+        fully_shard(module, mesh=mesh, reshard_after_forward=False, mp_policy=mixed)
 
 
 @cache

@@ -1,9 +1,7 @@
-"""A pipeline stage that holds what a micro-batch sends and receives only while the micro-batch is in flight.
+"""A pipeline stage that holds what a micro-batch receives only while the micro-batch is in flight.
 
 Torch's own stage (2.13) gives every micro-batch of a step buffers to receive into, which stay for good, and with them
-what V schedules hand on within a rank and the gradients of inputs. Its last stage keeps all outputs, and with them the
-graph of a backward that was split, to the end of the step: return_outputs=False does not reach it in the runtime that
-executes action tables.
+what V schedules hand on within a rank and the gradients of inputs: so many boundary tensors for every micro-batch.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,16 +19,6 @@ class Stage(PipelineStage):
     """A stage of a pipeline whose inputs, outputs and gradients are single tensors."""
 
     device: torch.device
-
-    def forward_one_chunk(
-        self,
-        fwd_chunk_id: int,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any] | None = None,
-        save_forward_output: bool = True,
-    ) -> Any:
-        """The output of a micro-batch, which nothing but its backward keeps."""
-        return super().forward_one_chunk(fwd_chunk_id, args, kwargs, save_forward_output=False)
 
     def get_fwd_recv_ops(self, fwd_chunk_id: int) -> Any:
         """The receiving of an input, into memory that is taken now."""

@@ -18,6 +18,7 @@ from cost_models.specs.base import (
     Spec,
     frozen,
 )
+from cost_models.specs.beyond import BeyondOperators
 from cost_models.specs.kernel_tables import KernelTables, is_none
 from cost_models.specs.provenance import MeasuredPart, Provenance
 from cost_models.specs.slowdowns import Slowdowns
@@ -91,6 +92,9 @@ class HardwareProfile(Spec):
     attention: AttentionRoofline = Field(description="causal flash attention")
     elementwise: ElementwiseRoofline = Field(description="norms, activations, residuals, casts")
     host_launch_s: NonNegativeFloat = Field(description="host time to launch one kernel, s")
+    beyond: BeyondOperators | None = Field(
+        None, description="what a layer takes in a run beyond its operators", exclude_if=is_none
+    )
     sustained_fraction: Fraction = Field(description="compute rate in a long run over the isolated kernel's rate")
     straggling_per_doubling: Annotated[NonNegativeFloat, Field(le=0.1)] = Field(
         0.0, description="compute time that each doubling of the nodes adds, waiting for the slowest; as a fraction"

@@ -23,6 +23,7 @@ MeasuredPart = Literal[
     "attention",
     "elementwise",
     "launch",
+    "layers",
     "collectives",
     "collectives_across",
     "copies",

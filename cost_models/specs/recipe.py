@@ -157,6 +157,10 @@ class FrameworkRecipe(Spec):
     launch_factor: Annotated[PositiveFloat, Field(ge=0.5, le=20)] = Field(
         1.0, description="host time of a launch over the profile's: modules and hooks in Python take longer"
     )
+    host_runs_ahead: Flag = Field(
+        True,
+        description="what the host does between operators hides behind the device's work; on a processor it adds up",
+    )
     launches_per_expert: Flag = Field(True, description="the products of a rank's experts are launched one by one")
     cuda_graphs: Flag = Field(False, description="kernels are replayed from graphs, without host launches")
     cuda_graphs_without_experts: Flag = Field(

@@ -39,7 +39,9 @@ FLOPS: Mapping[str, Any] = {
     **dict.fromkeys(GROUPED, lambda rows, columns, inner, _: 2.0 * rows * columns * inner),
     "attention_forward_s": lambda batch, heads, queries, keys, width: 2.0 * batch * heads * queries * keys * width,
     "attention_backward_s": lambda *sizes: BACKWARD_ATTENTION * float(np.prod(sizes)),
-    **dict.fromkeys((*COLLECTIVES, *ELEMENTWISE, "launch_s", "exposed_s"), lambda *_: 0.0),
+    **dict.fromkeys(
+        (*COLLECTIVES, *ELEMENTWISE, "launch_s", "beyond_forward_s", "beyond_backward_s", "exposed_s"), lambda *_: 0.0
+    ),
 }
 
 

@@ -75,13 +75,14 @@ def _operator_parts(setting: Setting, operators: Mapping[str, tuple[OperatorCost
 
 
 def _launches(setting: Setting, unit: str, held: float, operators: tuple[OperatorCost, ...]) -> TimePart:
-    """What passes take beyond their kernels because the host launches no faster."""
+    """What passes take beyond their operators: the host launches no faster, or has other work that nothing hides."""
     parts = setting.symbols(f"{unit}_{name}" for name in PASSES)
     costs = {name: parts[f"{unit}_{name}"] for name in PASSES}
     beyond = {name: costs[name] - sum(getattr(each, name) for each in operators) for name in PASSES}
     # A difference of sums: what is left of rounding is nothing.
     seconds = {name: held * amount if amount > ROUNDING * costs[name] else 0.0 for name, amount in beyond.items()}
-    return TimePart("compute", unit, "waiting for launches", held, **seconds)
+    name = "waiting for launches" if setting.plan.model.request.recipe.host_runs_ahead else "beyond operators"
+    return TimePart("compute", unit, name, held, **seconds)
 
 
 def _recompute_parts(setting: Setting) -> list[TimePart]:

@@ -115,6 +115,24 @@ def test_what_one_node_alone_measured_is_kept() -> None:
         assert "gemm bf16 weight_grad" in rate_tables(found.measured.cluster.gpu, found.measured.profile)
 
 
+def test_what_layers_take_beyond_operators_is_the_median() -> None:
+    """Of the nodes that have timed layers; the first is none of them."""
+
+    def timed(seconds: float) -> Callable[[Fields], None]:
+        def change(fields: Fields) -> None:
+            passes = ("forward_s", "forward_token_s", "backward_s", "backward_token_s")
+            fields["profile"]["beyond"] = dict.fromkeys(passes, seconds)
+            tables = fields["profile"]["provenance"]["tables"]
+            tables["layers"] = tables["launch"]
+
+        return change
+
+    found = merged([node(), node(timed(1.0)), node(timed(3.0)), node(timed(2.0))], names(4)).measured.profile
+    assert found.beyond is not None
+    assert set(found.beyond.model_dump().values()) == {2.0}
+    assert merged([node(), node()], names(2)).measured.profile.beyond is None
+
+
 def test_interference_is_the_median_and_possible() -> None:
     """The pair of compute and collectives is the profile's overlap, too."""
 

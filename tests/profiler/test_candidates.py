@@ -9,11 +9,11 @@ pytest.importorskip("torch")
 from cost_models.exchange import moved_for_a_parameter
 from planner.operator_sizes import bytes_of_a_token, operator_sizes
 from planner.request import PlanRequest, build_request
-from profiler.candidates import candidates, host_copies, that_fit
+from profiler.candidates import LAYERS, candidates, host_copies, that_fit
 from profiler.errors import ProfilerError
 from profiler.points import Point
 from profiler.work import most_bytes
-from runtime import alone, alone_links, alone_states
+from runtime import alone, alone_layers, alone_links, alone_states
 
 
 @pytest.fixture(scope="module")
@@ -61,10 +61,10 @@ def test_every_point_has_a_maker(request_of_two: PlanRequest) -> None:
         bytes_of_a_token(request_of_two),
         2,
     )
-    makers = {**alone.MAKERS, **alone_states.MAKERS, **alone_links.MAKERS}
+    makers = {**alone.MAKERS, **alone_states.MAKERS, **alone_links.MAKERS, **alone_layers.MAKERS}
     assert {*found, *host_copies()} == set(makers)
     for name, points in found.items():
-        if len(points[0].sizes) == 1 and name != "launch":
+        if len(points[0].sizes) == 1 and name not in ("launch", *LAYERS):
             assert all((name, point.detail) in counted for point in points), name
 
 

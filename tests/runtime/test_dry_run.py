@@ -98,6 +98,10 @@ ON_RANKS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "split backwards": ("llama", {"pp": 2, "shard": 2, "zero": 3, "reshard": True, "schedule": "zb-v"}),
     "replicas, a tied matrix at both ends": ("gpt", {"pp": 2, "replicate": 2, "zero": 2, "micro_batches": 3}),
+    "split, everything computed again": (
+        "llama",
+        {"tp": 2, "pp": 2, "schedule": "zb-v", "recompute": Recompute(set=("full",), layers=1)},
+    ),
     "everything computed again": ("llama", {"tp": 4, "recompute": Recompute(set=("full",), layers=4)}),
 }
 
@@ -156,6 +160,8 @@ PLANS: list[tuple[str, int, str]] = [
     (LLAMA, 8, "pp=4,zero_stage=2,schedule=zb-h1"),
     (LLAMA, 8, "pp=2,vpp=2,schedule=zb-v,zero_stage=3"),
     (LLAMA, 8, "tp=2,pp=2,vpp=2,schedule=zb-v"),
+    (LLAMA, 8, "tp=2,pp=2,vpp=2,schedule=zb-v,recompute=full"),
+    (LLAMA, 8, "tp=2,pp=4,schedule=zb-h1,recompute=mlp"),
     (LLAMA, 8, "pp=2,vpp=2,schedule=interleaved,zero_stage=3"),
     (LLAMA, 8, "dp_shard=2,dp_replicate=4,zero_stage=3"),
     (LLAMA, 8, "zero_stage=3,reshard_after_forward=false"),

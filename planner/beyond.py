@@ -1,0 +1,72 @@
+"""What a layer takes beyond its operators: whole layers as they were timed, less what a profile says of those."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from cost_models.specs.beyond import BeyondOperators
+from planner.predict import CostModel
+from planner.request import PlanRequest
+from planner.space import layouts, meshes
+
+__all__ = ["InPlace", "beyond_operators"]
+
+
+@dataclass(frozen=True)
+class InPlace:
+    """One layer of a run that was timed with others in front of it and behind it."""
+
+    micro_batch_size: int
+    tokens: int
+    forward_s: float
+    both_ways_s: float
+    """Forward and backward, the gradients added to those of the micro-batches before."""
+
+
+def beyond_operators(timed: Iterable[tuple[PlanRequest, Sequence[InPlace]]]) -> BeyondOperators | None:
+    """A constant and a slope over tokens that fit all layers best; None where none was timed.
+
+    Each request is for one device, with the profile of the operators; its layers are those of its model.
+    """
+    tokens, forward, backward = [], [], []
+    for request, layers in timed:
+        operators = _of_operators(request)
+        for each in layers:
+            if each.micro_batch_size in operators:
+                forward_s, backward_s = operators[each.micro_batch_size]
+                tokens.append(float(each.tokens))
+                forward.append(each.forward_s - forward_s)
+                backward.append(each.both_ways_s - each.forward_s - backward_s)
+    if not tokens:
+        return None
+    (forward_s, forward_token_s), (backward_s, backward_token_s) = _line(tokens, forward), _line(tokens, backward)
+    return BeyondOperators(
+        forward_s=forward_s,
+        forward_token_s=forward_token_s,
+        backward_s=backward_s,
+        backward_token_s=backward_token_s,
+    )
+
+
+def _of_operators(request: PlanRequest) -> dict[int, tuple[float, float]]:
+    """Seconds of a layer's operators, forward and backward with the adding up of gradients, by micro-batch size."""
+    model = CostModel(request)
+    columns = layouts(request, meshes(request))
+    parts = model.micro_batch(columns)
+    exchange, which = model.exchange_table(columns)
+    backward = parts["layer_input_grad_s"] + parts["layer_weight_grad_s"] + exchange["layer_accumulation_s"][which]
+    sizes = columns["micro_batch_size"].tolist()
+    return dict(zip(sizes, zip(parts["layer_forward_s"].tolist(), backward.tolist(), strict=True), strict=True))
+
+
+def _line(tokens: Sequence[float], seconds: Sequence[float]) -> tuple[float, float]:
+    """Constant and slope, neither below 0, of the line that is nearest to some seconds."""
+    x, y = np.asarray(tokens), np.asarray(seconds)
+    if len(set(tokens)) > 1:
+        slope, constant = np.polyfit(x, y, 1)
+        if slope >= 0 and constant >= 0:
+            return float(constant), float(slope)
+        if slope >= 0:
+            return 0.0, max(0.0, float(x @ y / (x @ x)))
+    return max(0.0, float(y.mean())), 0.0

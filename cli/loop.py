@@ -174,11 +174,18 @@ def _named(document: Any) -> str:
 
 
 def _means(outcomes: Sequence[Any]) -> dict[str, float]:
-    return {name: fmean(getattr(one, name) for one in outcomes) for name in (*WANTED, "noise", "waited")}
+    return {
+        name: fmean(getattr(one, name) for one in outcomes)
+        for name in (*WANTED, "kendall_of_rounds", "noise", "waited")
+    }
 
 
 def _as_csv(outcomes: Sequence[Any]) -> str:
-    rows = [{"model": one.model, **asdict(result)} for one in outcomes for result in one.results]
+    rows = [
+        {"model": one.model, **asdict(result), "turns_s": " ".join(f"{turn:.6g}" for turn in result.turns_s)}
+        for one in outcomes
+        for result in one.results
+    ]
     text = io.StringIO()
     writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
     writer.writeheader()
@@ -208,6 +215,7 @@ def _as_text(outcomes: Sequence[Any]) -> str:
         lines.append(
             f"{NAMES[name]:38} {_shown(name, means[name]):>7}  ({each}; wanted {sign} {_shown(name, limit)}: {verdict})"
         )
+    lines.append(f"{'Kendall, best plans, round by round':38} {means['kendall_of_rounds']:7.2f}")
     lines.append(f"{'noise of turns':38} {means['noise']:7.1%}")
     lines.append(f"{'time waited for a processor':38} {means['waited']:7.1%}")
     return "\n".join(lines) + "\n"

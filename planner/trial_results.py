@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from statistics import fmean, median
 
 import numpy as np
@@ -25,6 +26,8 @@ class Result:
     """Half the range of the turns' medians over their median."""
     waited: float
     """Part of its time that a rank waited for a processor which others had."""
+    turns_s: tuple[float, ...] = ()
+    """The median step of each of its turns, round by round."""
 
     @property
     def time_error(self) -> float:
@@ -48,6 +51,8 @@ class Outcome:
     memory_error: float
     spearman: float
     kendall_of_best: float
+    kendall_of_rounds: float
+    """Of the best plans' measured steps, one round beside another: no prediction can be expected to do better."""
     regret: float
     """Seconds lost by taking the plan that was predicted to be fastest, over those of the fastest."""
     noise: float
@@ -66,10 +71,17 @@ def outcome(model: str, results: Sequence[Result]) -> Outcome:
         memory_error=fmean(abs(one.memory_error) for one in results),
         spearman=spearman([one.measured_s for one in results], [one.predicted_s for one in results]),
         kendall_of_best=kendall([one.measured_s for one in best], [one.predicted_s for one in best]),
+        kendall_of_rounds=_between_rounds(best),
         regret=chosen.measured_s / fastest_s - 1.0,
         noise=fmean(one.noise for one in results),
         waited=fmean(one.waited for one in results),
     )
+
+
+def _between_rounds(results: Sequence[Result]) -> float:
+    """The mean of Kendall's tau over all pairs of rounds; 1 where there is one round alone."""
+    rounds = list(zip(*(one.turns_s for one in results), strict=True))
+    return fmean(kendall(*pair) for pair in combinations(rounds, 2)) if len(rounds) > 1 else 1.0
 
 
 def kendall(left: Sequence[float], right: Sequence[float]) -> float:
@@ -101,4 +113,5 @@ def result_of(
         measured_bytes=peak,
         noise=(max(medians) - min(medians)) / 2 / middle,
         waited=fmean(waits) / middle,
+        turns_s=tuple(medians),
     )

@@ -1,5 +1,6 @@
 """The closed loop: statistics by hand, and a short form of it on this machine."""
 
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 
@@ -23,6 +24,15 @@ def test_kendall_counts_ties_out() -> None:
     assert kendall([1, 2, 3, 4], [1, 2, 4, 3]) == pytest.approx(4 / 6)
     assert kendall([1, 1, 2], [1, 2, 3]) == pytest.approx(2 / (2 * 3) ** 0.5)
     assert kendall([1, 1], [1, 2]) == 0.0
+
+
+def test_rounds_agree_as_far_as_their_orders_do() -> None:
+    """Three plans in two rounds, two of the three pairs in one order; a single round has nothing to differ from."""
+    turns = [(1.0, 1.1), (1.05, 1.0), (2.0, 2.0)]
+    results = [replace(_result("best", 1.0, 1.0), turns_s=each) for each in turns]
+    assert outcome("any", results).kendall_of_rounds == pytest.approx(1 / 3)
+    alone = [replace(one, turns_s=one.turns_s[:1]) for one in results]
+    assert outcome("any", alone).kendall_of_rounds == 1.0
 
 
 def test_turns_become_a_result() -> None:

@@ -85,7 +85,9 @@ def sentences(measured: MeasuredProfile) -> tuple[str, ...]:
         f"Operators are timed by the profile {profile.name}, {catalog.digest(profile)[:SHORT]}: measured on "
         f"{provenance.device}, {provenance.date}, torch {provenance.torch}, {provenance.method}."
     )
-    parts = [part for part in get_args(MeasuredPart) if part != "collectives_across" or len(measured.cluster.tiers) > 1]
+    # Layers in place add to the operators and no constant stands for them; links across need several kinds of links.
+    needless = {"layers"} | ({"collectives_across"} if len(measured.cluster.tiers) == 1 else set())
+    parts = [part for part in get_args(MeasuredPart) if part not in needless]
     missing = [part for part in parts if part not in provenance.tables]
     return (told, f"The profile did not measure {', '.join(missing)}: constants stand for it.") if missing else (told,)
 

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cost_models import communication, kernels, overlap
+from cost_models.specs.beyond import BeyondOperators
 from cost_models.specs.catalog import load_profile, load_recipe
 from cost_models.specs.measured_profile import MeasuredProfile
 from cost_models.specs.profile import HardwareProfile
@@ -125,16 +126,20 @@ def test_what_was_measured_is_covered_within_its_sizes() -> None:
         "attention": (2.0, 4.0, 512.0, 512.0, 64.0),
         "elementwise": (1e6,),
         "launch": (10.0,),
+        "beyond": (1.0, 512.0),
     }
-    share = kernels.coverage(GPU, PROFILE, "bf16")
+    nothing = dict.fromkeys(("forward_s", "forward_token_s", "backward_s", "backward_token_s"), 0.0)
+    with_layers = PROFILE.replaced(beyond=BeyondOperators(**nothing))
+    share = kernels.coverage(GPU, with_layers, "bf16")
     assert set(share) == set(COMPUTE)
     for name, body in share.items():
         sizes = next(measured[kind] for kind in measured if name.startswith(kind))
         assert float(body(*sizes)) == 1.0, name
-        if name != "launch_s":
+        if not name.startswith(("launch", "beyond")):
             beyond = [1e12 * size for size in sizes[:3]] + list(sizes[3:])
             assert float(body(*beyond)) == 0.0, name
-    for name, body in kernels.coverage(GPU.replaced(name="other"), PROFILE, "bf16").items():
+    assert float(kernels.coverage(GPU, PROFILE, "bf16")["beyond_forward_s"](1.0, 512.0)) == 0.0
+    for name, body in kernels.coverage(GPU.replaced(name="other"), with_layers, "bf16").items():
         sizes = next(measured[kind] for kind in measured if name.startswith(kind))
         assert float(body(*sizes)) == 0.0, name
     linked = communication.coverage(CLUSTER, PROFILE)

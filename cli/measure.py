@@ -168,13 +168,13 @@ def _with_layers(
 def _in_place(measured: Sequence[Any], model: Any) -> list[Any]:
     """The layers of a model that were timed in place, forward and both ways."""
     from planner.beyond import InPlace
-    from profiler.candidates import LAYERS, LAYERS_IN_A_ROW, layer_shape
+    from profiler.candidates import LAYERS, layer_shape
 
     seconds: dict[str, dict[tuple[int, int], float]] = {name: {} for name in LAYERS}
     for one in measured:
-        if one.point.operator in seconds and one.point.detail[:-1] == layer_shape(model):
-            place = one.point.sizes[0], one.point.detail[-1]
-            seconds[one.point.operator][place] = one.seconds / LAYERS_IN_A_ROW
+        if one.point.operator in seconds and one.point.detail[:-2] == layer_shape(model):
+            length, count = one.point.detail[-2:]
+            seconds[one.point.operator][one.point.sizes[0], length] = one.seconds / count
     forward, both = (seconds[name] for name in LAYERS)
     return [
         InPlace(tokens // length, tokens, forward[tokens, length], both[tokens, length])

@@ -14,7 +14,6 @@ __all__ = [
     "GEMMS",
     "HOST_COPIES",
     "LAYERS",
-    "LAYERS_IN_A_ROW",
     "STATES",
     "Candidates",
     "Counted",
@@ -39,7 +38,7 @@ ATTENTIONS = ("attention_forward", "attention_backward")
 COLLECTIVES = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all")
 HOST_COPIES = ("host_to_device", "device_to_host")
 LAYERS = ("layers_forward", "layers_both_ways")
-"""Whole layers in place, as many as `LAYERS_IN_A_ROW`; tokens are their size."""
+"""Whole layers in place, so many one after the other; tokens are their size."""
 LAYERS_IN_A_ROW = 4
 STATES = ("parameter_copy", "gradient_copy", "gradient_accumulation", "optimizer_step")
 # Sizes of one axis are measured at factors of so much.
@@ -161,7 +160,8 @@ def _layers(model: ModelSpec, sizes: Sizes) -> dict[str, list[Point]]:
         return {}
     tokens = [(round(batch * length), round(length)) for batch, length in sorted(batches)]
     shape = layer_shape(model)
-    return {name: [Point(name, (count,), (*shape, length)) for count, length in tokens] for name in LAYERS}
+    detail = {length: (*shape, length, LAYERS_IN_A_ROW) for _, length in tokens}
+    return {name: [Point(name, (count,), detail[length]) for count, length in tokens] for name in LAYERS}
 
 
 def layer_shape(model: ModelSpec) -> tuple[int, ...]:

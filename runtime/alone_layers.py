@@ -1,7 +1,7 @@
 """Whole layers as a run has them, one after the other: what they take beyond their operators is not in these alone.
 
-Sizes are tokens, `detail` the layer: hidden, heads, key and value heads, head size, inner width, whether the MLP is
-gated and norms are layer norms, and the length of a sequence.
+Sizes are tokens, `detail` the layers: hidden, heads, key and value heads, head size, inner width, whether the MLP is
+gated and norms are layer norms, the length of a sequence, and how many there are.
 """
 
 from collections.abc import Mapping
@@ -20,15 +20,14 @@ from runtime.parameters import fill
 
 __all__ = ["MAKERS"]
 
-LAYERS_IN_A_ROW = 4
 SEED = 0
 
 
 def _layers(sizes: Sizes, detail: Sizes, device: torch.device) -> tuple[nn.Sequential, Tensor]:
-    hidden, heads, kv_heads, head_dim, ffn, gated, layernorm, length = detail
+    hidden, heads, kv_heads, head_dim, ffn, gated, layernorm, length, count = detail
     model = ModelSpec(
         name="layers",
-        layers=LAYERS_IN_A_ROW,
+        layers=count,
         hidden=hidden,
         ffn=ffn,
         heads=heads,
@@ -41,7 +40,7 @@ def _layers(sizes: Sizes, detail: Sizes, device: torch.device) -> tuple[nn.Seque
         positions="learned" if layernorm else "rope",
     )
     with device:
-        root = nn.Sequential(*(Layer(index, model, Constants(), TensorParallel()) for index in range(LAYERS_IN_A_ROW)))
+        root = nn.Sequential(*(Layer(index, model, Constants(), TensorParallel()) for index in range(count)))
     if device.type != "meta":
         fill(root, Drawn(model, SEED))
         shard_alone(root, device)
@@ -70,7 +69,7 @@ def _both_ways(sizes: Sizes, detail: Sizes, device: torch.device) -> Alone:
 def _bytes(root: nn.Sequential, inputs: Tensor) -> int:
     """Parameters in fp32 and bf16 with two gradients, and activations of about forty residuals a layer."""
     parameters = sum(parameter.numel() for parameter in root.parameters())
-    return 12 * parameters + 40 * LAYERS_IN_A_ROW * inputs.nbytes
+    return 12 * parameters + 40 * len(root) * inputs.nbytes
 
 
 MAKERS: Mapping[str, Maker] = {"layers_forward": _forward, "layers_both_ways": _both_ways}

@@ -323,19 +323,11 @@ def _backward_bytes(recipe: FrameworkRecipe) -> Expr:
 
 
 def _pipeline_buffers(recipe: FrameworkRecipe) -> Expr:
-    """Boundary tensors that a rank holds: those on their way, and what it handed on where that is kept.
-
-    Where every micro-batch has buffers of its own to receive into, chunk by chunk and both ways, these stand in place
-    of what is on its way in; those of micro-batches in flight are inputs of layers, which are counted there.
-    """
-    in_flight = sym.live_layers * sym.vpp / maximum(sym.layers, 1)
-    received: Expr = PIPELINE_BUFFERS // 2
-    if recipe.receives_in_advance:
-        buffers = sym.num_microbatches * (2 * sym.vpp - sym.has_embedding - sym.has_head)
-        received = maximum(received, buffers - in_flight * (sym.vpp - sym.has_embedding) / sym.vpp)
+    """Boundary tensors that a rank holds: those on their way, and what it handed on where that is kept."""
     if not recipe.keeps_stage_outputs:
-        return received + PIPELINE_BUFFERS // 2
-    return received + (1 - sym.has_head) * in_flight
+        return PIPELINE_BUFFERS
+    in_flight = sym.live_layers * sym.vpp / maximum(sym.layers, 1)
+    return PIPELINE_BUFFERS // 2 + (1 - sym.has_head) * in_flight
 
 
 def _optimizer_bytes(owned: Expr, recipe: FrameworkRecipe) -> Expr:

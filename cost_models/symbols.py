@@ -61,7 +61,6 @@ slice_len = _size("slice_len", "tokens", "tokens of a sequence in one pass: all 
 slices = _size("slices", "slices", "passes that a micro-batch takes through a layer")
 quantised = _flag("quantised", "operands of matrix products are cast to one byte (fp8)")
 micro_batch_size = _size("micro_batch_size", "sequences", "sequences in a micro-batch")
-num_microbatches = _count("num_microbatches", "micro-batches", "micro-batches of a step, of one data-parallel rank")
 expert_imbalance = _size("expert_imbalance", "1", "tokens of the fullest expert rank over the mean")
 document_mask_imbalance = _size("document_mask_imbalance", "1", "attention of the slowest context rank over the mean")
 tp = _size("tp", "ranks", "tensor-parallel degree")

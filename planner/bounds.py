@@ -338,5 +338,4 @@ def _even_stage(model: CostModel, layouts: Mapping[str, NDArray[Any]]) -> dict[s
         "live_layers": least["total"] * rows["chunk_layers"],
         **({"waiting_layers": least["waiting"] * rows["chunk_layers"]} if "waiting" in least else {}),
         "kv_gradient_layers": kv_gradient_layers(layouts, rows["layout"], rows["chunk_layers"]),
-        "num_microbatches": 0 * layers,  # stages at the ends have fewer buffers
     }

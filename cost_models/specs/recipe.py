@@ -115,9 +115,6 @@ class FrameworkRecipe(Spec):
     keeps_stage_outputs: Flag = Field(
         False, description="what a pipeline stage hands on stays allocated until the backward of its micro-batch"
     )
-    receives_in_advance: Flag = Field(
-        False, description="a pipeline stage has buffers to receive every micro-batch of a step, both ways, for good"
-    )
     split_keeps_graph: Flag = Field(
         False, description="a backward that is split keeps all that its forward kept until its weight gradients"
     )

@@ -11,15 +11,9 @@ def boundary_tensors(recipe: FrameworkRecipe, row: Row) -> float:
     """Tensors between pipeline ranks that one of them holds."""
     if not row["pipelined"]:
         return 0.0
-    in_flight = row["live_layers"] * row["vpp"] / max(row["layers"], 1.0)
-    received = 2.0
-    if recipe.receives_in_advance:
-        inputs, gradients = row["vpp"] - row["has_embedding"], row["vpp"] - row["has_head"]
-        free = (row["num_microbatches"] - in_flight / row["vpp"]) * inputs
-        received = max(received, free + row["num_microbatches"] * gradients)
     if not recipe.keeps_stage_outputs:
-        return received + 2.0
-    return received if row["has_head"] else received + in_flight
+        return 4.0
+    return 2.0 if row["has_head"] else 2.0 + row["live_layers"] * row["vpp"] / max(row["layers"], 1.0)
 
 
 def optimizer_bytes(recipe: FrameworkRecipe, row: Row, part: Row, owned: float) -> float:

@@ -152,14 +152,6 @@ def test_a_graph_that_waits_for_weight_gradients_keeps_gradients_too():
     assert alike[1]["saved_bytes"] - none["saved_bytes"] == pytest.approx(2 * 2 * 4096 * width)
 
 
-def test_buffers_of_every_micro_batch_stand_beside_those_in_flight():
-    """A middle stage of two chunks and 32 micro-batches, three of them under way in each: 29 inputs, 32 gradients."""
-    few = one_stage(recipe_name="megatron", vpp=2, live_layers=24, num_microbatches=32)
-    many = one_stage(recipe_name="copying", vpp=2, live_layers=24, num_microbatches=32)
-    assert few["buffer_bytes"] == 4 * few["boundary_bytes"]
-    assert many["buffer_bytes"] == pytest.approx((2 * 29 + 2 * 32 + 6) * many["boundary_bytes"])
-
-
 def test_the_optimizer_step_can_be_the_peak():
     """Temporaries of the step take the place of activations where they are larger, not their sum."""
     values = one_stage("tied", "waiting", live_layers=1, layers=16, seq_len=64, micro_batch_size=1)
@@ -190,10 +182,10 @@ def test_the_norm_copies_the_largest_gradient_that_a_rank_owns():
 
 def test_what_stages_hand_on_is_kept_with_what_is_in_flight():
     """A tensor for each micro-batch in flight and two gradients; of an engine that frees it four in all."""
-    freed, kept = (one_stage(recipe_name=name, live_layers=40, num_microbatches=0) for name in ("megatron", "copying"))
+    freed, kept = (one_stage(recipe_name=name, live_layers=40) for name in ("megatron", "copying"))
     assert freed["buffer_bytes"] == pytest.approx(4 * freed["boundary_bytes"])
     assert kept["buffer_bytes"] == pytest.approx((2 + 5) * kept["boundary_bytes"])
-    assert one_stage(recipe_name="copying", live_layers=40, num_microbatches=0, pipelined=0)["buffer_bytes"] == 0
+    assert one_stage(recipe_name="copying", live_layers=40, pipelined=0)["buffer_bytes"] == 0
 
 
 def test_buckets_hold_a_units_gradients_under_zero_2():

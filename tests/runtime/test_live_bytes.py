@@ -15,8 +15,8 @@ MODEL = small_model(hidden=128, ffn=256)
 STEPS, SLACK_BYTES = 4, 2**19
 
 
-def held_after_steps(job: Job) -> list[int]:
-    """Bytes that the C library has given out, behind each of some steps of this rank."""
+def held_after_steps(job: Job) -> tuple[list[int], int]:
+    """Bytes that the C library has given out, behind each of some steps of this rank; those of receive buffers left."""
     import torch
 
     from runtime import live_bytes
@@ -39,16 +39,23 @@ def held_after_steps(job: Job) -> list[int]:
         train_step(rank, optimizer, batch_of(data, job, rank.groups.data_rank, step), step)
         gc.collect()
         held.append(in_use())
-    return held
+    stages = rank.schedule._stages
+    received = [infos for one in stages for infos in (*one.args_recv_info.values(), *one.grad_recv_info.values())]
+    buffers = [info.buffer for infos in received for info in infos if info.buffer is not None]
+    return held, sum(buffer.nbytes for buffer in buffers if not buffer.is_meta)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("schedule", ["1f1b", "zb-h2", "zb-v", "dualpipe-v"])
 def test_a_step_leaves_nothing_behind(schedule: str, ranks: Ranks) -> None:
-    """From the second step on ranks hold as much behind each; a micro-batch's activations are a megabyte and more."""
+    """From the second step on ranks hold as much behind each; a micro-batch's activations are a megabyte and more.
+
+    Nothing of what they received is left.
+    """
     job = small_job(MODEL, pp=2, schedule=schedule, micro_batches=4, micro_batch_size=16)
-    for held in ranks(2).run(held_after_steps, job):
+    for held, received in ranks(2).run(held_after_steps, job):
         assert max(held[1:]) - min(held[1:]) < SLACK_BYTES, held
+        assert received == 0
 
 
 @pytest.mark.slow

@@ -2,7 +2,6 @@
 
 import os
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -140,29 +139,30 @@ def _with_layers(
     profile: Any, measured: Sequence[Any], models: Sequence[str], kind: str, seq_len: Any, global_batch: Any
 ) -> Any:
     """The profile with what whole layers took beyond their operators, where the host's work is not hidden."""
-    from cost_models.specs.measured_profile import write
     from planner.beyond import beyond_operators
-    from planner.request import build_request
 
     if kind != "cpu":
         return profile
-    with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "operators.json")
-        write(profile, path)
-        timed = []
-        for name in models:
-            request = build_request(
-                name,
-                1,
-                profile=path,
-                seq_len=seq_len,
-                global_batch=global_batch,
-                target="runtime",
-                recipe=RECIPES[kind],
-            ).replaced(fixed={"cp": 1})
-            timed.append((request, _in_place(measured, request.model)))
-    beyond = beyond_operators(timed)
+    on_device = {"cluster": profile.cluster.with_gpus(1), "profile": profile.profile}
+    requests = [_request(name, 1, kind, seq_len, global_batch).replaced(**on_device) for name in models]
+    beyond = beyond_operators((request, _in_place(measured, request.model)) for request in requests)
     return profile.replaced(profile=profile.profile.replaced(beyond=beyond)) if beyond else profile
+
+
+def _request(name: str, ranks: int, kind: str, seq_len: Any, global_batch: Any) -> Any:
+    """What is asked of a model on so many ranks, of whatever device: the layouts that the runtime can run."""
+    from planner.request import build_request
+
+    return build_request(
+        name,
+        ranks,
+        gpu="h100-sxm",  # any would do: no seconds are asked for on it, and nothing is dropped for its memory
+        gpus_per_node=ranks,
+        seq_len=seq_len,
+        global_batch=global_batch,
+        target="runtime",
+        recipe=RECIPES[kind],
+    ).replaced(fixed={"cp": 1})
 
 
 def _in_place(measured: Sequence[Any], model: Any) -> list[Any]:
@@ -242,23 +242,13 @@ def _candidates(
 ) -> Any:
     """Points of all models, and what memory-bound operators are counted with."""
     from planner.operator_sizes import bytes_of_a_token, operator_sizes
-    from planner.request import build_request
     from profiler import beside, streams
     from profiler.candidates import LAYERS, candidates, host_copies, merged
 
     each: list[Any] = []
     counted: dict[Any, float] = {}
     for name in models:
-        request = build_request(
-            name,
-            ranks,
-            gpu="h100-sxm",  # any would do: no seconds are asked for, and nothing is dropped for its memory
-            gpus_per_node=ranks,
-            seq_len=seq_len,
-            global_batch=global_batch,
-            target="runtime",
-            recipe=RECIPES[kind],
-        ).replaced(fixed={"cp": 1})
+        request = _request(name, ranks, kind, seq_len, global_batch)
         sizes = operator_sizes(request)
         points, of_model = candidates(request.model, request.recipe, sizes, bytes_of_a_token(request), ranks)
         each.append(points)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from cost_models import surface
 from cost_models.interference import raised
 from cost_models.rate_tables import RateTable, rate_tables
+from cost_models.specs.beyond import BeyondOperators
 from cost_models.specs.errors import SpecError
 from cost_models.specs.measured_profile import MeasuredProfile
 from cost_models.specs.provenance import MeasuredPart, MeasuredTable, Provenance
@@ -25,9 +26,7 @@ Array = NDArray[np.float64]
 # Constants by the part that measures them; the path leads through the dump of a MeasuredProfile.
 CONSTANTS: dict[MeasuredPart, tuple[tuple[str, ...], ...]] = {
     "launch": (("profile", "host_launch_s"),),
-    "layers": tuple(
-        ("profile", "beyond", name) for name in ("forward_s", "forward_token_s", "backward_s", "backward_token_s")
-    ),
+    "layers": tuple(("profile", "beyond", name) for name in BeyondOperators.model_fields),
     "context": (("profile", "context_bytes"),),
     "communicator": (("profile", "communicator_bytes"),),
     "allocator": (("profile", "fragmentation_fraction"),),

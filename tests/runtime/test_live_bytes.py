@@ -4,10 +4,21 @@ import gc
 from typing import Any
 
 import pytest
+import torch
 
 from planner.document.job import Job, job_of
 from planner.request import build_request
 from planner.trial_plans import trial_plans
+from runtime import live_bytes
+from runtime.constants import Constants
+from runtime.data import Drawn, batch_of
+from runtime.initial import Drawn as DrawnWeights
+from runtime.loop import Rounds, run
+from runtime.optimizer import Optimizer, Settings
+from runtime.parameters import fill
+from runtime.precision import precision_of
+from runtime.rank import build, materialize
+from runtime.training import train_step
 from tests.runtime.conftest import Ranks
 from tests.runtime.jobs import small_job, small_model
 
@@ -17,18 +28,6 @@ STEPS, SLACK_BYTES = 4, 2**19
 
 def held_after_steps(job: Job) -> tuple[list[int], int]:
     """Bytes that the C library has given out, behind each of some steps of this rank; those of receive buffers left."""
-    import torch
-
-    from runtime import live_bytes
-    from runtime.constants import Constants
-    from runtime.data import Drawn, batch_of
-    from runtime.initial import Drawn as DrawnWeights
-    from runtime.optimizer import Optimizer, Settings
-    from runtime.parameters import fill
-    from runtime.precision import precision_of
-    from runtime.rank import build, materialize
-    from runtime.training import train_step
-
     rank = build(job, precision_of(job.recipe), torch.device("cpu"), Constants())
     materialize(rank)
     for chunk in rank.chunks:
@@ -62,8 +61,6 @@ def test_a_step_leaves_nothing_behind(schedule: str, ranks: Ranks) -> None:
 @pytest.mark.parametrize("schedule", ["1f1b", "zb-h2", "zb-v"])
 def test_peaks_are_those_that_the_plan_says(schedule: str) -> None:
     """Of the fullest rank of two, for the model of the closed loop, in tensors: within an eighth."""
-    from runtime.loop import Rounds, run
-
     request = build_request(
         "data/loop/small-llama.toml",
         2,

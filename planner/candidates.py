@@ -113,8 +113,8 @@ def tightened(search: Search, candidate: Candidate) -> Candidate:
     pipeline = candidate.pipeline
 
     result = cutting_planes(
-        pipeline.assignment(candidate.choice),
-        pipeline.step_and_path,
+        pipeline.assignment(),
+        pipeline.step_and_paths,
         gap=search.request.gap / 2,
         cutoff=search.cutoff_s,
         start=candidate.choice if len(candidate.choice) else None,

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from cost_models import schedules
 from cost_models.communication import hop_seconds
-from cost_models.schedules.critical_path import critical_path
+from cost_models.schedules.critical_path import PathCoefficients, span_and_path
+from cost_models.schedules.one_f_one_b import window_paths
 from cost_models.schedules.simulate import simulate
 from cost_models.schedules.times import StageTimes
 from planner import space
@@ -181,9 +182,16 @@ class MeshPipeline:
             **self._shared,
         )
 
-    def critical_path(self, choice: Choice) -> Path:
-        """The longest path of a choice's replay: a hop counts on the side that holds it up, a bound for all others."""
-        path = critical_path(self._table, self._times(self._hops(choice), choice))
+    def step_and_paths(self, choice: Choice) -> tuple[float, tuple[Path, ...]]:
+        """The step of a choice, and paths that bound every choice: the longest of its replay, and others like it."""
+        times = self._times(self._hops(choice), choice)
+        span_s, path = span_and_path(self._table, times)
+        step_s = float(span_s) + float(self.options["global_s"][choice].max())
+        paths = (path, *window_paths(self.num_microbatches, times).each())
+        return step_s, tuple(self._path(each, choice) for each in paths)
+
+    def _path(self, path: PathCoefficients, choice: Choice) -> Path:
+        """A path over the features: a hop counts on the side that holds it up at a choice, a bound for all others."""
         coefficients = np.zeros((self.pp, len(FEATURES)))
         for column, name in enumerate(MICRO_BATCH_OUTPUTS):
             coefficients[:, column] = getattr(path, name.removesuffix("_s"))[:, 0]
@@ -242,10 +250,9 @@ def fastest(
     if not start.feasible:
         return None, limit_s
 
-    def replay(choice: Choice) -> tuple[float, Path]:
-        return pipeline.step_s(choice), pipeline.critical_path(choice)
-
-    result = cutting_planes(pipeline.assignment(), replay, gap=gap / 2, cutoff=limit_s, start=start.choice)
+    result = cutting_planes(
+        pipeline.assignment(), pipeline.step_and_paths, gap=gap / 2, cutoff=limit_s, start=start.choice
+    )
     bound_s = min(max(result.bound, start.bound + floor_s), limit_s)
     if not len(result.choice) or result.objective >= limit_s:
         return None, bound_s

@@ -10,7 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from cost_models import schedules
 from cost_models.communication import hop_seconds
-from cost_models.schedules.critical_path import span_and_path
+from cost_models.schedules.critical_path import PathCoefficients, span_and_path
+from cost_models.schedules.one_f_one_b import window_paths
 from cost_models.schedules.simulate import simulate
 from cost_models.schedules.table import ActionTable
 from cost_models.schedules.times import StageTimes
@@ -205,12 +206,11 @@ class Pipeline:
         room, mixes = hosts.room_bytes(request), hosts.gpus_by_node(request, self.layout)
         return tuple(SideConstraint(gpus[position] * host_bytes, "<=", room) for gpus in mixes if gpus @ most > room)
 
-    def assignment(self, choice: NDArray[np.int64]) -> AssignmentProblem:
+    def assignment(self) -> AssignmentProblem:
         """The exact problem of this layout's options: the longest path through the action graph plus the global part.
 
         Each path is linear in the options' seconds. It opens with those of the schedule's bound that enter at the
-        first stage and with the critical path of one choice, if it is one; the rest are added as solutions ask for
-        them. What nodes can hold is a side constraint.
+        first stage; the rest are added as solutions ask for them. What nodes can hold is a side constraint.
         """
         return AssignmentProblem(
             stage=self.options["position"],
@@ -218,7 +218,7 @@ class Pipeline:
             features=self._features,
             num_stages=self.layout["pp"],
             total_units=units(self.model.request.model),
-            paths=(*self._bound_paths(), *((self.critical_path(choice),) if len(choice) else ())),
+            paths=tuple(self._bound_paths()),
             global_value=self.options["global_s"],
             side_constraints=self._host_limits,
         )
@@ -241,31 +241,34 @@ class Pipeline:
             paths.append(Path(coefficients))
         return paths
 
-    def critical_path(self, choice: ArrayLike) -> Path:
-        """The longest path of a choice's replay: a bound that every other choice obeys too."""
-        return self.step_and_path(choice)[1]
+    def step_and_paths(self, choice: ArrayLike) -> tuple[float, tuple[Path, ...]]:
+        """`step_s` of a choice and paths that bound every choice: the longest of its replay, and of 1F1B more.
 
-    def step_and_path(self, choice: ArrayLike) -> tuple[float, Path]:
-        """`step_s` and `critical_path` of a choice, replayed once."""
+        Those are long as well, or would be if neighbours changed places: a program that knows one of them alone goes
+        through all such changes.
+        """
         rows = np.asarray(choice)
         key = rows.tobytes()
         if key not in self._replays:
-            span_s, path = self._replay(rows)
-            self._replays[key] = span_s + float(self.options["global_s"][rows].max()), path
+            times = self.times(rows)
+            span_s, path = span_and_path(self.table, times)
+            windows = window_paths(self.layout["num_microbatches"], times) if self.schedule == "1f1b" else None
+            paths = (self._path(path), *(() if windows is None else map(self._path, windows.each())))
+            self._replays[key] = float(span_s) + float(self.options["global_s"][rows].max()), paths
         return self._replays[key]
 
     @cached_property
-    def _replays(self) -> dict[bytes, tuple[float, Path]]:
-        """What was replayed with its path, by choice."""
+    def _replays(self) -> dict[bytes, tuple[float, tuple[Path, ...]]]:
+        """What was replayed with its paths, by choice."""
         return {}
 
-    def _replay(self, rows: NDArray[Any]) -> tuple[float, Path]:
-        span_s, path = span_and_path(self.table, self.times(rows))
+    def _path(self, path: PathCoefficients) -> Path:
+        """A path of the action table, over the features of the options."""
         edges = np.column_stack([path.first, path.last])
         no_terms = np.zeros((len(edges), 3))
         chunks = [getattr(path, name.removesuffix("_s")) for name in self.chunk_s]
         coefficients = np.concatenate([*chunks, edges, no_terms], axis=1)
-        return float(span_s), Path(coefficients.astype(np.float64), float(path.hop @ self.hop_s))
+        return Path(coefficients.astype(np.float64), float(path.hop @ self.hop_s))
 
     def chosen(self, choice: ArrayLike) -> Rows:
         """The option rows of a choice, one a stage, with every output of the stage expressions."""

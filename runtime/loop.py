@@ -23,7 +23,7 @@ from runtime.world import World, fork
 
 __all__ = ["Rounds", "run"]
 
-WARM_UP_STEPS = 1
+WARM_UP_STEPS = 2
 BLOCK, SCALE = 2**16, 0.02
 
 

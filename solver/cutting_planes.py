@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import inf
 from time import monotonic
@@ -15,11 +15,12 @@ from solver.assignment import AssignmentProblem, Path
 from solver.errors import MalformedProblemError
 from solver.milp import AssignmentModel, MilpStatus
 
-Oracle = Callable[[IntArray], tuple[float, Path]]
-"""From a choice, int[num_stages] rows, to its true cost and a path that bounds the cost of *every* assignment.
+Oracle = Callable[[IntArray], tuple[float, Sequence[Path]]]
+"""From a choice, int[num_stages] rows, to its true cost and paths that bound the cost of *every* assignment.
 
-The path should be tight at this choice (its length plus the greatest global value is the true cost); where it is not,
-the search may end before its gap is closed, and says so."""
+One of them should be tight at this choice (its length plus the greatest global value is the true cost); where none is,
+the search may end before its gap is closed, and says so. Further ones spare programs where many choices are alike: a
+path that is long at one of them leaves the others as they were."""
 
 _TOLERANCE = 1e-7
 """Relative distance at which costs count as equal: what the back end can tell apart, and a little more."""
@@ -64,7 +65,7 @@ def cutting_planes(
         seconds: wall time at most; a search that it stops is not reproducible.
 
     Raises:
-        MalformedProblemError: the oracle's path is longer than the true cost that it came with, or misshapen.
+        MalformedProblemError: a path of the oracle is longer than the true cost that it came with, or misshapen.
         BackEndError: PuLP or HiGHS is missing or broke down.
     """
     deadline = monotonic() + seconds
@@ -96,15 +97,16 @@ class _Search:
 
     def ask(self, choice: IntArray) -> None:
         """None; the oracle's answer about a choice is taken into the model and the incumbent."""
-        objective, path = self._oracle(choice)
-        length = self._problem.path_length(path, choice) + self._problem.greatest_global(choice)
-        if length > objective + _TOLERANCE * max(abs(objective), abs(length)):
-            raise MalformedProblemError(
-                field="oracle path", found=f"length {length}", allowed=f"<= {objective}, the cost it came with"
-            )
+        objective, paths = self._oracle(choice)
+        for path in paths:
+            length = self._problem.path_length(path, choice) + self._problem.greatest_global(choice)
+            if length > objective + _TOLERANCE * max(abs(objective), abs(length)):
+                raise MalformedProblemError(
+                    field="oracle path", found=f"length {length}", allowed=f"<= {objective}, the cost it came with"
+                )
+            self._paths.append(path)
+            self._model.add_path(path)
         self._asked.add(tuple(choice.tolist()))
-        self._paths.append(path)
-        self._model.add_path(path)
         if objective < self._objective:
             self.best, self._objective = choice, objective
 

@@ -4,7 +4,8 @@ A step lasts as long as the longest path of its action graph. So the coefficient
 bound of the span of every assignment, tight where the path is critical: a cutting plane.
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -36,6 +37,11 @@ class PathCoefficients:
     """[..., ranks, chunks] what slices do beyond equal ones; it can be negative."""
     backward_attention: FloatArray
     """[..., ranks, chunks]"""
+
+    def each(self) -> Iterator["PathCoefficients"]:
+        """The paths along the first axis."""
+        columns = (getattr(self, field.name) for field in fields(self))
+        return (PathCoefficients(*path) for path in zip(*columns, strict=True))
 
     def length_s(self, times: StageTimes) -> FloatArray:
         """[...] seconds of the path with these times; leading axes broadcast."""

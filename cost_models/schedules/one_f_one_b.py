@@ -5,6 +5,7 @@ from functools import lru_cache
 import numpy as np
 
 from cost_models.schedules.bounds import edge_excess_s, enter_and_return, reach_s
+from cost_models.schedules.critical_path import PathCoefficients
 from cost_models.schedules.errors import IllegalScheduleError
 from cost_models.schedules.order import single_chunk, warm_up_then_alternate
 from cost_models.schedules.table import ActionTable, BoolArray, IntArray, looped_placement
@@ -121,3 +122,34 @@ def _loops_s(room: IntArray, rank: int, times: StageTimes, longest_s: FloatArray
     rest_s = np.take_along_axis(best_s, np.broadcast_to(-(-left // per_rank), gain_s.shape), axis=-1)
     added: FloatArray = (loops * gain_s + rest_s).max(axis=-1)
     return added
+
+
+def window_paths(m: int, times: StageTimes) -> PathCoefficients:
+    """[paths, ...] for each rank k, the longest of the paths that loop through a window of ranks which begins at k.
+
+    `times` are of one assignment; with any other times no path is longer than the step. Ranks with too few
+    micro-batches behind them for a loop have none.
+
+    The path: micro-batch 0 goes down to the last rank and comes up to k, whose forward p - k follows. It goes down to
+    l, where the backward of another micro-batch comes next (see `lower_bound_s`), and that leads up to k and to the
+    forward d = l - k + 1 further on. What is left of the micro-batches after the last whole loop is worked through on
+    k; the last micro-batch goes down to the last rank and comes up to rank 0. Where neighbours work equally long,
+    these are the critical paths: each loop pays the window's hops.
+    """
+    p, work_s, hop_s = times.ranks, times.work_s, times.hop_s[:-1]
+    first = np.arange(max(0, p + 1 - m), p)
+    last = np.arange(p)
+    before_s, hops_before_s = np.append(0.0, np.cumsum(work_s)), np.append(0.0, np.cumsum(hop_s))
+    loop_s = before_s[last + 1] - before_s[first, None] + 2 * (hops_before_s[last] - hops_before_s[first, None])
+    length = last - first[:, None] + 1
+    loops, left = np.divmod((m - 1 - p + first)[:, None], np.maximum(length, 1))
+    looped_s = np.where(length > 0, loops * loop_s + left * work_s[first, None], -np.inf)
+    longest = looped_s.argmax(axis=1)
+    chosen = np.arange(len(first)), longest
+    inside = (last >= first[:, None]) & (last <= longest[:, None])
+    ways = 1 + (last >= first[:, None])
+    visits = ways + inside * loops[chosen][:, None] + (last == first[:, None]) * left[chosen][:, None]
+    hops = 2 * ways + 2 * (inside & (last < longest[:, None])) * loops[chosen][:, None]
+    hops[:, -1] = 0
+    cells, ends = visits[..., None].astype(np.float64), np.broadcast_to((last == 0).astype(np.int64), visits.shape)
+    return PathCoefficients(cells, cells, cells, ends, ends, hops, 0.0 * cells, 0.0 * cells)

@@ -19,8 +19,9 @@ from tests.solver.enumeration import balanced_chain, path_of_walk, random_chain
 def oracle_of(chain: ChainProblem) -> Oracle:
     """Oracle that replays the chain and returns its longest walk."""
 
-    def oracle(choice: IntArray) -> tuple[float, Path]:
-        return path_of_walk(chain, choice)
+    def oracle(choice: IntArray) -> tuple[float, list[Path]]:
+        length, path = path_of_walk(chain, choice)
+        return length, [path]
 
     return oracle
 
@@ -71,15 +72,29 @@ def test_paths_found_serve_a_later_search() -> None:
     assert (second.iterations, second.objective) == (1, pytest.approx(first.objective, rel=1e-6))
 
 
+def test_more_paths_at_a_time_save_rounds() -> None:
+    """An oracle that returns the walks of other choices too ends in fewer programs, at the same cost."""
+    chain = balanced_chain(3, stages=6, rows=150, total_units=48)
+    every = chain_paths(chain)
+
+    def generous(choice: IntArray) -> tuple[float, list[Path]]:
+        length, path = path_of_walk(chain, choice)
+        return length, [path, *every]
+
+    one, many = (cutting_planes(with_one_path(chain), oracle) for oracle in (oracle_of(chain), generous))
+    assert many.iterations <= 2 < one.iterations
+    assert many.objective == pytest.approx(one.objective, rel=1e-6)
+
+
 def test_greatest_global_value_is_part_of_the_cost() -> None:
     """With a global value for each row, the true optimum over both parts is found, as by all paths at once."""
     chain = balanced_chain(4, stages=4, rows=60, total_units=32)
     values = np.random.default_rng(4).uniform(0.0, chain.work.max(), 60)
     whole = replace(chain_assignment(chain), global_value=values)
 
-    def oracle(choice: IntArray) -> tuple[float, Path]:
+    def oracle(choice: IntArray) -> tuple[float, list[Path]]:
         length, path = path_of_walk(chain, choice)
-        return length + whole.greatest_global(choice), path
+        return length + whole.greatest_global(choice), [path]
 
     by_demand = cutting_planes(replace(whole, paths=whole.paths[:1]), oracle)
     at_once = cutting_planes(whole, oracle)
@@ -111,9 +126,9 @@ def test_a_loose_oracle_is_no_proof() -> None:
     """An oracle whose paths fall short of its costs ends the search as FEASIBLE, with the bound that was proven."""
     chain = balanced_chain(6, stages=4, rows=60, total_units=32)
 
-    def loose(choice: IntArray) -> tuple[float, Path]:
+    def loose(choice: IntArray) -> tuple[float, list[Path]]:
         length, path = path_of_walk(chain, choice)
-        return 1.5 * length, path
+        return 1.5 * length, [path]
 
     result = cutting_planes(with_one_path(chain), loose)
     assert result.status == "FEASIBLE"
@@ -125,9 +140,9 @@ def test_a_path_longer_than_its_cost_is_refused() -> None:
     """A path that exceeds the true cost of the choice that it came with would cut off optima: it is an error."""
     chain = balanced_chain(7, stages=4, rows=60, total_units=32)
 
-    def lying(choice: IntArray) -> tuple[float, Path]:
+    def lying(choice: IntArray) -> tuple[float, list[Path]]:
         length, path = path_of_walk(chain, choice)
-        return 0.9 * length, path
+        return 0.9 * length, [path]
 
     with pytest.raises(MalformedProblemError, match="^oracle path must be <= "):
         cutting_planes(with_one_path(chain), lying)

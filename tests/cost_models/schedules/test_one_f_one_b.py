@@ -82,3 +82,30 @@ def test_illegal_sizes_are_refused(p: int, v: int, m: int) -> None:
     assert not one_f_one_b.legal(p, v, m)
     with pytest.raises(IllegalScheduleError, match=f"1f1b needs .* got ranks {p}, chunks {v}, micro-batches {m}"):
         one_f_one_b.actions(p, v, m)
+
+
+@pytest.mark.parametrize("p", RANKS)
+@pytest.mark.parametrize("m", MICRO_BATCHES)
+def test_window_paths_are_paths(p: int, m: int) -> None:
+    """Chosen for some times, no path is longer than the step with any others: one for each rank that has a loop."""
+    rng = np.random.default_rng(21)
+    chosen_for = StageTimes.of(*rng.random((3, p, 1)), hop_s=rng.random(p))
+    any_times = random_times(rng, p, 1, batch=200)
+    span_s = simulate(one_f_one_b.actions(p, 1, m), any_times).span_s
+    paths = list(one_f_one_b.window_paths(m, chosen_for).each())
+    assert len(paths) == max(0, min(p, m - 1))
+    for path in paths:
+        assert (path.length_s(any_times) <= span_s * (1 + 1e-12)).all()
+
+
+@pytest.mark.parametrize(("first", "last"), [(0, 1), (2, 5), (3, 3), (6, 7), (0, 7)])
+def test_a_window_of_slow_ranks_is_the_critical_path(first: int, last: int) -> None:
+    """Ranks that take a little longer than their neighbours loop all step long, and pay their hops each time."""
+    p, m = 8, 65 + first
+    work = np.where((np.arange(p) >= first) & (np.arange(p) <= last), 1.0, 0.9)[:, None]
+    times = StageTimes.of(work, work, work, hop_s=np.full(p, 0.02))
+    span_s = float(simulate(one_f_one_b.actions(p, 1, m), times).span_s)
+    lengths = [float(path.length_s(times)) for path in one_f_one_b.window_paths(m, times).each()]
+    assert np.argmax(lengths) == first
+    assert max(lengths) == pytest.approx(span_s, rel=5e-3)
+    assert float(one_f_one_b.lower_bound_s(m, times)) <= max(lengths) * (1 + 1e-12)

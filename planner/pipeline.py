@@ -29,6 +29,9 @@ __all__ = ["Pipeline"]
 
 Array = NDArray[np.float64]
 
+# By how much a stage is made slower to see which paths it would make the longest, and actions of all such replays.
+SLOWER, MOST_PROBED = 0.2, 500_000
+
 
 @dataclass(frozen=True, eq=False)
 class Pipeline:
@@ -242,20 +245,28 @@ class Pipeline:
         return paths
 
     def step_and_paths(self, choice: ArrayLike) -> tuple[float, tuple[Path, ...]]:
-        """`step_s` of a choice and paths that bound every choice: the longest of its replay, and of 1F1B more.
+        """`step_s` of a choice and paths that bound every choice: the longest of its replay, and others like it.
 
-        Those are long as well, or would be if neighbours changed places: a program that knows one of them alone goes
-        through all such changes.
+        Those are long as well, or would be if stages changed places: a program that knows one of them alone goes
+        through all such changes. Of 1F1B they are known, of other schedules a replay with one stage slower has them.
         """
         rows = np.asarray(choice)
         key = rows.tobytes()
         if key not in self._replays:
-            times = self.times(rows)
-            span_s, path = span_and_path(self.table, times)
-            windows = window_paths(self.layout["num_microbatches"], times) if self.schedule == "1f1b" else None
-            paths = (self._path(path), *(() if windows is None else map(self._path, windows.each())))
-            self._replays[key] = float(span_s) + float(self.options["global_s"][rows].max()), paths
+            span_s, paths = self._replayed(self.times(rows))
+            different = {(path.coefficients.tobytes(), path.constant): path for path in map(self._path, paths)}
+            self._replays[key] = span_s + float(self.options["global_s"][rows].max()), tuple(different.values())
         return self._replays[key]
+
+    def _replayed(self, times: StageTimes) -> tuple[float, list[PathCoefficients]]:
+        """The span of a choice's times and its paths, the longest first."""
+        table = self.table
+        if self.schedule == "1f1b" or table.actions * table.ranks > MOST_PROBED:
+            span_s, path = span_and_path(table, times)
+            known = window_paths(table.micro_batches, times).each() if self.schedule == "1f1b" else ()
+            return float(span_s), [path, *known]
+        spans_s, longest = span_and_path(table, times.with_slower_ranks(SLOWER))
+        return float(spans_s[0]), list(longest.each())
 
     @cached_property
     def _replays(self) -> dict[bytes, tuple[float, tuple[Path, ...]]]:

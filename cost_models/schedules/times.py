@@ -96,6 +96,14 @@ class StageTimes:
         work: FloatArray = (self.forward_s + self.backward_s).sum(axis=-1)
         return work
 
+    def with_slower_ranks(self, part: float) -> "StageTimes":
+        """[1 + ranks, ...] these times, of one assignment, and with each rank in turn longer at work by a part."""
+        factor = 1.0 + part * np.eye(1 + self.ranks, self.ranks, -1)
+        names = [field.name for field in fields(self)]
+        longer = {name: getattr(self, name) * factor[..., None] for name in names if getattr(self, name).ndim == 2}
+        same = {name: np.broadcast_to(getattr(self, name), factor.shape) for name in names if name not in longer}
+        return replace(self, **longer, **same)
+
     def one_slice(self, slices: int, index: int) -> "StageTimes":
         """The times with one slice as a whole micro-batch: index 0 is the shortest of the slices, the last the longest.
 

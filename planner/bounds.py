@@ -46,14 +46,12 @@ from planner.space import (
 )
 
 __all__ = [
-    "even_budget_s",
     "fullest_stage_bounds",
     "layout_bounds",
     "least_memory",
     "mesh_bounds",
     "option_bounds",
     "span_bounds",
-    "window",
 ]
 
 Array = NDArray[np.float64]
@@ -218,54 +216,6 @@ def _global_s(model: CostModel, costs: LayoutCosts, mode: int, layers: int, embe
     rows = {name: np.full(count, value) for name, value in holds.items()}
     rows |= {"layout": np.arange(count), "recompute": np.zeros(count, dtype=np.int64)}
     return model.stages(costs, rows, "global")["global_s"]
-
-
-def even_budget_s(model: CostModel, costs: LayoutCosts) -> Array:
-    """A budget, seconds, under which `window` opens around the even split: two layers more than each stage's share."""
-    unit_s = costs.unit_s
-    share = total_s(model, unit_s) / costs.layouts["pp"] + 2.0 * unit_s["layer"]
-    apart, together = np.maximum(unit_s["embedding"], unit_s["head"]), unit_s["embedding"] + unit_s["head"]
-    at_least = np.where(head_position(costs.layouts) > 0, apart, together) + 2.0 * unit_s["layer"]
-    return np.asarray(costs.layouts["num_microbatches"] * np.maximum(share, at_least))
-
-
-def window(
-    model: CostModel, costs: LayoutCosts, budget_s: Array
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
-    """Layers that each position of each layout can hold in a step within `budget_s` (its global part left out).
-
-    int[layouts, positions] lower and upper ends, and whether a layout has any assignment within its windows; positions
-    beyond pp, and every position of a layout that has none, get an empty window.
-    """
-    layers, unit_s, layouts = units(model.request.model), costs.unit_s, costs.layouts
-    p = layouts["pp"][:, None]
-    position = np.arange(int(p.max()))[None, :]
-    exists = position < p
-    head = head_position(layouts)[:, None]
-    extra = np.where(position == 0, unit_s["embedding"][:, None], 0.0)
-    extra = extra + np.where(position == head, unit_s["head"][:, None], 0.0)
-    spread = layouts["spread"][:, None] > 0
-    extra = np.where(spread, (unit_s["embedding"] + unit_s["head"])[:, None] / p, extra)
-    allowed = (budget_s / layouts["num_microbatches"])[:, None]
-    room = np.floor((allowed - extra) / unit_s["layer"][:, None] * (1.0 + 1e-12))
-    least = _fewest_layers(layouts["vpp"][:, None], position, head)
-    least = np.where(spread, layouts["vpp"][:, None], least)
-    # With a layer at least in every other place, no stage can hold more than the rest.
-    spare = layers - np.where(exists, least, 0).sum(axis=1, keepdims=True) + least
-    upper = np.where(exists, np.minimum(room, spare), 0).astype(np.int64)
-    reachable = upper.sum(axis=1, keepdims=True) - upper
-    lower = np.where(exists, np.maximum(least, layers - reachable), 0)
-    possible = ~((upper < lower) & exists).any(axis=1) & (upper.sum(axis=1) >= layers)
-    lower[~possible] = 0
-    upper[~possible] = -1
-    upper[~exists] = -1
-    return lower.astype(np.int64), upper, possible
-
-
-def _fewest_layers(vpp: NDArray[np.int64], position: NDArray[np.int64], head: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Fewest layers of a stage: one a chunk, but a chunk that holds the embedding or the head may hold no other."""
-    ends = 1 * (position == 0) + (position == head)
-    return np.asarray(np.where(vpp == 1, 1, vpp - ends), dtype=np.int64)
 
 
 def least_memory(

@@ -6,7 +6,7 @@ from math import inf
 
 import numpy as np
 
-from planner import bounds, options, space
+from planner import bounds, options, space, windows
 from planner.alike import alike_options
 from planner.capability import is_restricted
 from planner.incumbent import Candidate, Part, Search
@@ -20,7 +20,7 @@ from solver.dynamic_program import minimum_cost
 __all__ = ["assigned", "bounded", "costed", "evenly_split", "promising", "replayed", "tightened", "under_cutoff"]
 
 # Parts of a batch that are costed beside each other, and layouts of the smallest: enough for columns to be worth while.
-MOST_PARTS, LEAST_PART = 4, 32
+MOST_PARTS, LEAST_PART = 4, 128
 
 
 def promising(search: Search, costs: LayoutCosts) -> Iterator[Candidate]:
@@ -60,11 +60,14 @@ def _in_order(search: Search, costs: LayoutCosts, *, evenly: bool) -> Iterator[t
     model = search.model
     if not len(costs):
         return
-    budget = bounds.even_budget_s(model, costs) if evenly else search.cutoff_s - costs.layouts["global_bound_s"]
-    lower, upper, possible = bounds.window(model, costs, budget)
+    budget = windows.even_budget_s(model, costs) if evenly else search.cutoff_s - costs.layouts["global_bound_s"]
+    lower, upper, possible = windows.window(model, costs, budget)
     search.drop("bound", int(np.sum(~possible)), search.cutoff_s)
+    asked_rows = 0
+    if not evenly:
+        lower, upper, asked_rows = windows.narrowed(model, costs, lower, upper, budget)
     rows = options.positions(lower, upper)
-    search.visited(len(costs), len(rows["layout"]))
+    search.visited(len(costs), len(rows["layout"]) + asked_rows)
     if is_restricted(model.request):
         costs, fitting, layout_of = alike_options(model, costs, rows)
         search.drop("memory", int(possible.sum()) - len(np.unique(layout_of)), search.cutoff_s)

@@ -28,6 +28,7 @@ __all__ = [
     "FULL",
     "MARGIN",
     "Rows",
+    "affordable",
     "by_schedule",
     "chunk_rows",
     "chunk_seconds",
@@ -188,6 +189,20 @@ def stage_options(model: CostModel, costs: LayoutCosts, rows: Rows, budget_s: Ar
     With a budget for every layout, float[layouts], only those whose stage by itself can be done within it; and where
     the request asks for every way to offload, these are among them, else only where nothing fits without.
     """
+    candidates = _candidates(model, costs, rows, budget_s)
+    return _non_dominated(candidates | chunk_seconds(model, costs, candidates))
+
+
+def affordable(model: CostModel, costs: LayoutCosts, rows: Rows, budget_s: Array) -> NDArray[np.bool_]:
+    """Which rows of `positions` have an option that fits and that can be done within the budget of their layout."""
+    numbered = {**rows, "number": np.arange(len(rows["layout"]))}
+    found = np.zeros(len(rows["layout"]), dtype=bool)
+    found[_candidates(model, costs, numbered, budget_s)["number"]] = True
+    return found
+
+
+def _candidates(model: CostModel, costs: LayoutCosts, rows: Rows, budget_s: Array | None) -> Rows:
+    """The options for rows of `positions` that fit, within the budget if there is one; with seconds and bytes."""
     rows = with_zero_modes(model, costs.layouts, with_stage_numbers(stage_rows(costs.layouts, rows)))
     if budget_s is not None and np.all(
         budget_s < np.inf
@@ -210,7 +225,7 @@ def stage_options(model: CostModel, costs: LayoutCosts, rows: Rows, budget_s: Ar
         candidates = joined([kept_on_device(candidates), away])
     if budget_s is not None:
         candidates = take(candidates, costs.own_s(candidates) < budget_s[candidates["layout"]])
-    return _non_dominated(candidates | chunk_seconds(model, costs, candidates))
+    return candidates
 
 
 def fitting(model: CostModel, costs: LayoutCosts, rows: Rows) -> Rows:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner import bounds, options, space
+from planner import options, space, windows
 from planner.layout_costs import LayoutCosts
 from planner.options import Rows
 from planner.predict import CostModel
@@ -50,7 +50,7 @@ def _layouts() -> tuple[CostModel, LayoutCosts]:
 
 def _every_option(model: CostModel, costs: LayoutCosts) -> list[Rows]:
     """The rows of every number of layers about an even share, ZeRO mode and recompute set; a table a set."""
-    lower, upper, _ = bounds.window(model, costs, bounds.even_budget_s(model, costs))
+    lower, upper, _ = windows.window(model, costs, windows.even_budget_s(model, costs))
     rows = options.with_stage_numbers(options.stage_rows(costs.layouts, options.positions(lower, upper)))
     rows = options.with_zero_modes(model, costs.layouts, rows)
     whole = rows["chunk_layers"] + (rows["wide_chunks"] > 0)

@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 
 from cost_models.schedules import V_SHAPED
-from planner.bounds import layout_bounds, least_memory, mesh_bounds, window
+from planner.bounds import layout_bounds, least_memory, mesh_bounds
 from planner.layout_costs import LayoutCosts
 from planner.options import MARGIN, positions, stage_options
 from planner.predict import CostModel
 from planner.space import SCHEDULES, layouts, meshes, units
+from planner.windows import window
 from tests.oracles.spaces import (
     EVERY_SCHEDULE,
     EVERY_SECOND_HAS_EXPERTS,

@@ -8,7 +8,7 @@ from math import inf
 import numpy as np
 import pytest
 
-from planner.bounds import fullest_stage_bounds, layout_bounds, option_bounds, window
+from planner.bounds import fullest_stage_bounds, layout_bounds, option_bounds
 from planner.candidates import costed, under_cutoff
 from planner.incumbent import Candidate, Search
 from planner.layout_costs import LayoutCosts
@@ -18,6 +18,7 @@ from planner.predict import ATTENTION_OUTPUTS, CostModel
 from planner.pruning import can_fit
 from planner.request import build_request
 from planner.space import LAYOUT_FIELDS, layouts, meshes
+from planner.windows import window
 from solver.cutting_planes import cutting_planes
 from solver.dynamic_program import minimum_cost
 from tests.oracles.brute_force import BruteForce

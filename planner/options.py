@@ -155,13 +155,14 @@ def counted(layouts: Mapping[str, NDArray[Any]]) -> tuple[str, ...]:
 
 def by_schedule(layouts: Mapping[str, NDArray[Any]], layout: NDArray[np.int64]) -> Iterator[tuple[Any, Live]]:
     """Of layouts named by index: those that run alike, as indices into `layout`, and their live counts."""
-    key = np.column_stack([layouts[name] for name in TABLE_FIELDS])
-    kinds, inverse = np.unique(key, axis=0, return_inverse=True)
-    kind = inverse.reshape(-1)[layout]
-    for index, (schedule, *cut) in enumerate(kinds.tolist()):
-        mine = np.flatnonzero(kind == index)
-        if len(mine):
-            yield mine, live_counts(SCHEDULES[schedule], *cut)
+    first, which = distinct(TABLE_FIELDS, layouts, len(layouts["pp"]))
+    kind = which[layout]
+    order = np.argsort(kind, kind="stable")
+    ends = np.searchsorted(kind[order], np.arange(len(first) + 1)).tolist()
+    kinds = zip(*(layouts[name][first].tolist() for name in TABLE_FIELDS), strict=True)
+    for start, end, (schedule, *cut) in zip(ends, ends[1:], kinds, strict=False):
+        if end > start:
+            yield order[start:end], live_counts(SCHEDULES[schedule], *cut)
 
 
 def with_recompute(rows: Rows, recompute: int | NDArray[np.int64], per_chunk: NDArray[np.int64]) -> Rows:
@@ -233,23 +234,29 @@ def fitting(model: CostModel, costs: LayoutCosts, rows: Rows) -> Rows:
 
     Of the full set the fewest layers that fit; where nothing needs to be recomputed, no other set is looked at.
     """
-    capacity = device_capacity(model)
+    every = np.arange(len(rows["layout"]))
     whole = rows["chunk_layers"] + (rows["wide_chunks"] > 0)
-    pending = np.arange(len(rows["layout"]))
-    found: list[Rows] = []
-    for recompute in searched_sets(model):
+    wanted = searched_sets(model)
+    found = [_fitting(model, costs, every, with_recompute(rows, 0, 0 * whole))] if 0 in wanted else []
+    pending = np.setdiff1d(every, found[0]["origin"], assume_unique=True) if found else every
+    selective = [index for index in wanted if index not in (0, FULL)]
+    if selective:  # together: what is costed once for many rows takes little longer
+        origin, sets = np.tile(pending, len(selective)), np.repeat(selective, len(pending))
+        found.append(_fitting(model, costs, origin, with_recompute(take(rows, origin), sets, whole[origin])))
+    if FULL in wanted:
         part = take(rows, pending)
-        if recompute == FULL:
-            trial, fits = fewest_layers_in_full(model, costs, part, whole[pending], capacity)
-        else:
-            trial = with_recompute(part, recompute, whole[pending] if recompute else np.zeros_like(pending))
-            trial["device_bytes"] = model.stages(costs, trial, "device")["device_bytes"]
-            fits = trial["device_bytes"] <= capacity
+        trial, fits = fewest_layers_in_full(model, costs, part, whole[pending], device_capacity(model))
         fits &= can_express(model, costs.layouts, trial, "stage")
         found.append({**take(trial, fits), "origin": pending[fits]})
-        if recompute == 0:
-            pending = pending[~fits]
     return joined(found)
+
+
+def _fitting(model: CostModel, costs: LayoutCosts, origin: NDArray[np.int64], trial: Rows) -> Rows:
+    """Those of the rows that fit, with `device_bytes` and their `origin`."""
+    trial["device_bytes"] = model.stages(costs, trial, "device")["device_bytes"]
+    fits = trial["device_bytes"] <= device_capacity(model)
+    fits &= can_express(model, costs.layouts, trial, "stage")
+    return {**take(trial, fits), "origin": origin[fits]}
 
 
 def device_capacity(model: CostModel) -> float:

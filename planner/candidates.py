@@ -5,6 +5,7 @@ from dataclasses import replace
 from math import inf
 
 import numpy as np
+from numpy.typing import NDArray
 
 from planner import bounds, options, space, windows
 from planner.alike import alike_options
@@ -21,6 +22,10 @@ __all__ = ["assigned", "bounded", "costed", "evenly_split", "promising", "replay
 
 # Parts of a batch that are costed beside each other, and layouts of the smallest: enough for columns to be worth while.
 MOST_PARTS, LEAST_PART = 4, 128
+# Layouts that are split evenly before what they take limits the next, twice as many.
+FIRST_SPLIT = 16
+
+Array = NDArray[np.float64]
 
 
 def promising(search: Search, costs: LayoutCosts) -> Iterator[Candidate]:
@@ -52,34 +57,39 @@ def costed(search: Search, costs: LayoutCosts) -> Iterator[Pipeline]:
 
     Stages hold any number of layers that the cutoff allows.
     """
-    return (pipeline for _, pipeline in _in_order(search, costs, evenly=False))
+    within_s = np.full(len(costs), search.cutoff_s)
+    windows_s = within_s - costs.layouts["global_bound_s"]
+    return (pipeline for _, pipeline in _in_order(search, costs, windows_s, within_s))
 
 
-def _in_order(search: Search, costs: LayoutCosts, *, evenly: bool) -> Iterator[tuple[float, Pipeline]]:
-    """The pipelines of `costed`, or with `evenly` those whose stages hold about an even share; by their bounds."""
+def _in_order(
+    search: Search, costs: LayoutCosts, windows_s: Array, within_s: Array, *, limited: bool = True
+) -> Iterator[tuple[float, Pipeline]]:
+    """The pipelines of the layouts whose steps may stay under `within_s`, float[layouts], by their bounds.
+
+    Stages hold as many layers as `windows_s` allows. Unless it is `limited`, options of any seconds count.
+    """
     model = search.model
     if not len(costs):
         return
-    budget = windows.even_budget_s(model, costs) if evenly else search.cutoff_s - costs.layouts["global_bound_s"]
-    lower, upper, possible = windows.window(model, costs, budget)
+    budget = within_s - costs.layouts["global_bound_s"] if limited else np.full(len(costs), inf)
+    lower, upper, possible = windows.window(model, costs, windows_s)
     search.drop("bound", int(np.sum(~possible)), search.cutoff_s)
-    asked_rows = 0
-    if not evenly:
-        lower, upper, asked_rows = windows.narrowed(model, costs, lower, upper, budget)
+    lower, upper, asked_rows = windows.narrowed(model, costs, lower, upper, budget)
     rows = options.positions(lower, upper)
     search.visited(len(costs), len(rows["layout"]) + asked_rows)
     if is_restricted(model.request):
         costs, fitting, layout_of = alike_options(model, costs, rows)
         search.drop("memory", int(possible.sum()) - len(np.unique(layout_of)), search.cutoff_s)
-        possible, budget = possible[layout_of], budget[layout_of]
-        fitting = fitting if evenly else take(fitting, costs.own_s(fitting) < budget[fitting["layout"]])
+        possible, budget, within_s = possible[layout_of], budget[layout_of], within_s[layout_of]
+        fitting = take(fitting, costs.own_s(fitting) < budget[fitting["layout"]])
     else:
-        fitting = options.stage_options(model, costs, rows, None if evenly else budget)
+        fitting = options.stage_options(model, costs, rows, budget if limited else None)
     some = np.bincount(fitting["layout"], minlength=len(costs)) > 0
     bound_s = bounds.option_bounds(model, costs, fitting)
     edges = np.searchsorted(fitting["layout"], np.arange(len(costs) + 1))
     for index in np.argsort(bound_s, kind="stable").tolist():
-        if bound_s[index] < search.cutoff_s:
+        if bound_s[index] < within_s[index]:
             of_layout = take(fitting, slice(edges[index], edges[index + 1]))
             yield float(bound_s[index]), Pipeline(model, costs, index, of_layout)
         elif possible[index]:
@@ -140,19 +150,52 @@ def under_cutoff(search: Search, candidate: Candidate) -> Candidate:
 def evenly_split(trial: Search, costs: LayoutCosts, most: int) -> list[Candidate]:
     """The best `most` of the layouts that fit with their layers split about evenly, one of each mesh, best first.
 
-    The best are those whose schedule's bound is the least.
+    The best are those whose schedule's bound is the least. Layouts come most promising first: what the first of them
+    take limits the others.
     """
-    found: dict[tuple[int, ...], Candidate] = {}
-    limit_s = inf
-    for bound_s, pipeline in _in_order(trial, costs, evenly=True):
+    best = _BestOfMeshes(most)
+    start, size = 0, FIRST_SPLIT
+    while start < len(costs):
+        part = costs.take(slice(start, start + size)).compact()
+        start, size = start + size, 2 * size
+        within_s = np.array([best.limit_s(mesh) for mesh in _meshes(part)])
+        # Offload is for what does not fit in any time.
+        limited = bool(np.any(within_s < inf)) and not trial.model.offload
+        splits = _in_order(trial, part, windows.even_budget_s(trial.model, part), within_s, limited=limited)
+        for bound_s, pipeline in splits:
+            best.look_at(bound_s, pipeline)
+    return best.in_order()
+
+
+def _meshes(costs: LayoutCosts) -> list[tuple[int, ...]]:
+    return list(zip(*(costs.layouts[name].tolist() for name in space.MESH), strict=True))
+
+
+class _BestOfMeshes:
+    """The best `most` candidates of different meshes."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._found: dict[tuple[int, ...], Candidate] = {}
+        self._last_s = inf
+
+    def limit_s(self, mesh: tuple[int, ...]) -> float:
+        """Seconds that a candidate of the mesh must stay under to be among them."""
+        return min(self._last_s, self._found[mesh].bound_s if mesh in self._found else inf)
+
+    def look_at(self, bound_s: float, pipeline: Pipeline) -> None:
+        """None; the layout's best assignment is among them from now on if it is better; none takes under `bound_s`."""
         mesh = tuple(pipeline.layout[name] for name in space.MESH)
-        below_s = min(limit_s, found[mesh].bound_s if mesh in found else inf)
-        solution = minimum_cost(pipeline.chain, below_s - pipeline.global_floor_s) if bound_s < below_s else None
-        if solution is not None and solution.feasible:
-            choice = pipeline.within_hosts(solution.choice)
-            if not len(choice):
-                continue
-            found[mesh] = Candidate(pipeline, choice, solution.bound + pipeline.global_floor_s)
-            ordered = sorted(each.bound_s for each in found.values())
-            limit_s = ordered[most - 1] if len(ordered) >= most else inf
-    return sorted(found.values(), key=lambda candidate: candidate.bound_s)[:most]
+        limit_s = self.limit_s(mesh)
+        solution = minimum_cost(pipeline.chain, limit_s - pipeline.global_floor_s) if bound_s < limit_s else None
+        if solution is None or not solution.feasible:
+            return
+        choice = pipeline.within_hosts(solution.choice)
+        if len(choice):
+            self._found[mesh] = Candidate(pipeline, choice, solution.bound + pipeline.global_floor_s)
+            ordered = self.in_order()
+            self._last_s = ordered[-1].bound_s if len(ordered) == self._most else inf
+
+    def in_order(self) -> list[Candidate]:
+        """The best, best first."""
+        return sorted(self._found.values(), key=lambda candidate: candidate.bound_s)[: self._most]

@@ -205,9 +205,8 @@ def affordable(model: CostModel, costs: LayoutCosts, rows: Rows, budget_s: Array
 def _candidates(model: CostModel, costs: LayoutCosts, rows: Rows, budget_s: Array | None) -> Rows:
     """The options for rows of `positions` that fit, within the budget if there is one; with seconds and bytes."""
     rows = with_zero_modes(model, costs.layouts, with_stage_numbers(stage_rows(costs.layouts, rows)))
-    if budget_s is not None and np.all(
-        budget_s < np.inf
-    ):  # recompute takes longer: what is no option without it is none with it
+    # Recompute takes longer: what is no option without it is none with it.
+    if budget_s is not None and np.any(budget_s < np.inf):
         plain = with_recompute(rows, 0, np.zeros_like(rows["layers"]))
         own_s = costs.own_s(plain | model.stages(costs, plain, "times"))
         rows = take(rows, own_s < budget_s[rows["layout"]])

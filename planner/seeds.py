@@ -69,6 +69,6 @@ def _nearby(search: Search, best: Candidate) -> LayoutCosts:
     near = space.one_factor_away(dict(zip(space.MESH, best.mesh, strict=True)), meshes)
     costs = LayoutCosts.of(model, space.layouts(model.request, take(meshes, near))).best_context_forms()
     costs = can_fit(search, costs)
-    step, _ = bounds.layout_bounds(model, costs)
-    costs = costs.with_columns(bound_s=step)
+    step, everything = bounds.layout_bounds(model, costs)
+    costs = costs.with_columns(bound_s=step, global_bound_s=everything)
     return _most_promising(costs, space.units(model.request.model), LAYOUTS_NEARBY)

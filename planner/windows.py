@@ -77,7 +77,7 @@ def narrowed(
     those of a target's rules do, and those on the host, which are tried where nothing fits without.
     """
     asked_rows = 0
-    if is_restricted(model.request) or model.offload or np.any(budget_s == inf):
+    if is_restricted(model.request) or model.offload or np.all(budget_s == inf):
         return lower, upper, asked_rows
     share = -(-units(model.request.model) // costs.layouts["pp"])[:, None]
     for evenly in (True, False):

@@ -22,8 +22,9 @@ from planner.options import (
     Rows,
     by_schedule,
     counted,
-    fitting,
     kv_gradient_layers,
+    plainly_fitting,
+    recomputed_to_fit,
     stage_rows,
     with_recompute,
     with_zero_modes,
@@ -250,12 +251,15 @@ def fullest_stage_bounds(model: CostModel, costs: LayoutCosts, cutoff_s: float =
     """
     bound = np.full(len(costs), np.inf)
     rows = with_zero_modes(model, costs.layouts, _even_stage(model, costs.layouts))
-    if cutoff_s < np.inf:
-        seconds = _alone_s(model, costs, with_recompute(rows, 0, np.zeros_like(rows["layers"])))
-        beyond = seconds >= cutoff_s
-        np.minimum.at(bound, rows["layout"][beyond], seconds[beyond])
-        rows = take(rows, ~beyond)
-    options = fitting(model, costs, rows)
+    seconds = _alone_s(model, costs, with_recompute(rows, 0, np.zeros_like(rows["layers"])))
+    beyond = seconds >= cutoff_s
+    np.minimum.at(bound, rows["layout"][beyond], seconds[beyond])
+    rows, seconds = take(rows, ~beyond), seconds[~beyond]
+    plain = plainly_fitting(model, costs, rows)["origin"]
+    np.minimum.at(bound, rows["layout"][plain], seconds[plain])
+    # Recompute takes longer: only what would be faster without it is of use with it.
+    pending = np.setdiff1d(np.flatnonzero(seconds < bound[rows["layout"]]), plain, assume_unique=True)
+    options = recomputed_to_fit(model, costs, rows, pending)
     np.minimum.at(bound, options["layout"], _alone_s(model, costs, options))
     return bound
 

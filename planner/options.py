@@ -36,6 +36,8 @@ __all__ = [
     "device_capacity",
     "fewest_layers_in_full",
     "fitting",
+    "plainly_fitting",
+    "recomputed_to_fit",
     "positions",
     "searched_sets",
     "stage_options",
@@ -195,21 +197,30 @@ def stage_options(model: CostModel, costs: LayoutCosts, rows: Rows, budget_s: Ar
 
 
 def affordable(model: CostModel, costs: LayoutCosts, rows: Rows, budget_s: Array) -> NDArray[np.bool_]:
-    """Which rows of `positions` have an option that fits and that can be done within the budget of their layout."""
-    numbered = {**rows, "number": np.arange(len(rows["layout"]))}
+    """Which rows of `positions` have an option on the device that can be done within the budget of their layout."""
     found = np.zeros(len(rows["layout"]), dtype=bool)
-    found[_candidates(model, costs, numbered, budget_s)["number"]] = True
+    rows = _in_budget(model, costs, {**rows, "number": np.arange(len(found))}, budget_s)
+    found[plainly_fitting(model, costs, rows)["number"]] = True
+    # One option is enough: nothing else is asked of those that have one.
+    others = recomputed_to_fit(model, costs, rows, np.flatnonzero(~found[rows["number"]]))
+    own_s = costs.own_s(others | model.stages(costs, others, "times"))
+    found[others["number"][own_s < budget_s[others["layout"]]]] = True
     return found
+
+
+def _in_budget(model: CostModel, costs: LayoutCosts, rows: Rows, budget_s: Array | None) -> Rows:
+    """The rows of `positions` for every ZeRO mode, without those over the budget: recompute would take longer yet."""
+    rows = with_zero_modes(model, costs.layouts, with_stage_numbers(stage_rows(costs.layouts, rows)))
+    if budget_s is None or np.all(budget_s == np.inf):
+        return rows
+    plain = with_recompute(rows, 0, np.zeros_like(rows["layers"]))
+    own_s = costs.own_s(plain | model.stages(costs, plain, "times"))
+    return take(rows, own_s < budget_s[rows["layout"]])
 
 
 def _candidates(model: CostModel, costs: LayoutCosts, rows: Rows, budget_s: Array | None) -> Rows:
     """The options for rows of `positions` that fit, within the budget if there is one; with seconds and bytes."""
-    rows = with_zero_modes(model, costs.layouts, with_stage_numbers(stage_rows(costs.layouts, rows)))
-    # Recompute takes longer: what is no option without it is none with it.
-    if budget_s is not None and np.any(budget_s < np.inf):
-        plain = with_recompute(rows, 0, np.zeros_like(rows["layers"]))
-        own_s = costs.own_s(plain | model.stages(costs, plain, "times"))
-        rows = take(rows, own_s < budget_s[rows["layout"]])
+    rows = _in_budget(model, costs, rows, budget_s)
     candidates = fitting(model, costs, rows)
     every = np.arange(len(rows["layout"]))
     unfitting = np.setdiff1d(every, candidates["origin"])
@@ -233,15 +244,25 @@ def fitting(model: CostModel, costs: LayoutCosts, rows: Rows) -> Rows:
 
     Of the full set the fewest layers that fit; where nothing needs to be recomputed, no other set is looked at.
     """
-    every = np.arange(len(rows["layout"]))
+    plain = plainly_fitting(model, costs, rows)
+    pending = np.setdiff1d(np.arange(len(rows["layout"])), plain["origin"], assume_unique=True)
+    return joined([plain, recomputed_to_fit(model, costs, rows, pending)])
+
+
+def plainly_fitting(model: CostModel, costs: LayoutCosts, rows: Rows) -> Rows:
+    """Those of `fitting` without recompute, where the request asks for such."""
+    origin = np.arange(len(rows["layout"]) if 0 in searched_sets(model) else 0)
+    return _fitting(model, costs, origin, with_recompute(take(rows, origin), 0, np.zeros_like(origin)))
+
+
+def recomputed_to_fit(model: CostModel, costs: LayoutCosts, rows: Rows, pending: NDArray[np.int64]) -> Rows:
+    """Those of `fitting` that recompute something, of the pending rows."""
     whole = rows["chunk_layers"] + (rows["wide_chunks"] > 0)
     wanted = searched_sets(model)
-    found = [_fitting(model, costs, every, with_recompute(rows, 0, 0 * whole))] if 0 in wanted else []
-    pending = np.setdiff1d(every, found[0]["origin"], assume_unique=True) if found else every
     selective = [index for index in wanted if index not in (0, FULL)]
-    if selective:  # together: what is costed once for many rows takes little longer
-        origin, sets = np.tile(pending, len(selective)), np.repeat(selective, len(pending))
-        found.append(_fitting(model, costs, origin, with_recompute(take(rows, origin), sets, whole[origin])))
+    # Together: what is costed once for many rows takes little longer.
+    origin, sets = np.tile(pending, len(selective)), np.repeat(np.array(selective, dtype=np.int64), len(pending))
+    found = [_fitting(model, costs, origin, with_recompute(take(rows, origin), sets, whole[origin]))]
     if FULL in wanted:
         part = take(rows, pending)
         trial, fits = fewest_layers_in_full(model, costs, part, whole[pending], device_capacity(model))

@@ -259,9 +259,12 @@ class Pipeline:
         return self._replays[key]
 
     def _replayed(self, times: StageTimes) -> tuple[float, list[PathCoefficients]]:
-        """The span of a choice's times and its paths, the longest first."""
+        """The span of a choice's times and its paths, the longest first.
+
+        Of other schedules than 1F1B the first choice has one alone: many programs end with it.
+        """
         table = self.table
-        if self.schedule == "1f1b" or table.actions * table.ranks > MOST_PROBED:
+        if self.schedule == "1f1b" or not self._replays or table.actions * table.ranks > MOST_PROBED:
             span_s, path = span_and_path(table, times)
             known = window_paths(table.micro_batches, times).each() if self.schedule == "1f1b" else ()
             return float(span_s), [path, *known]

@@ -34,7 +34,9 @@ lies below the cutoff, or that no assignment exists. INFEASIBLE: no assignment e
 _BACK_END_TOLERANCE = 1e-6
 """HiGHS prunes nodes that would improve its best solution by less than this."""
 
-_OPTIONS = {"gapAbs": 0.0, "threads": 1, "parallel": "off", "mip_allow_restart": False}
+# Programs inside programs look for better choices than branching finds by itself: here it is the bound that takes time.
+_NO_NEIGHBOURHOODS = {"mip_heuristic_run_rins": False, "mip_heuristic_run_rens": False}
+_OPTIONS = {"gapAbs": 0.0, "threads": 1, "parallel": "off", "mip_allow_restart": False, **_NO_NEIGHBOURHOODS}
 
 _SCALED_SIZE = 1024.0
 """Least size, after scaling, of the largest share that a row has in a cost: the tolerance is under 1e-9 of that."""

@@ -147,13 +147,13 @@ def under_cutoff(search: Search, candidate: Candidate) -> Candidate:
     return replace(candidate, pipeline=pipeline.restricted(np.flatnonzero(kept)), choice=choice)
 
 
-def evenly_split(trial: Search, costs: LayoutCosts, most: int) -> list[Candidate]:
+def evenly_split(trial: Search, costs: LayoutCosts, most: int, limit_s: float = inf) -> list[Candidate]:
     """The best `most` of the layouts that fit with their layers split about evenly, one of each mesh, best first.
 
-    The best are those whose schedule's bound is the least. Layouts come most promising first: what the first of them
-    take limits the others.
+    The best are those whose schedule's bound is the least; all are under the limit. Layouts come most promising first:
+    what the first of them take limits the others.
     """
-    best = _BestOfMeshes(most)
+    best = _BestOfMeshes(most, limit_s)
     start, size = 0, FIRST_SPLIT
     while start < len(costs):
         part = costs.take(slice(start, start + size)).compact()
@@ -172,12 +172,12 @@ def _meshes(costs: LayoutCosts) -> list[tuple[int, ...]]:
 
 
 class _BestOfMeshes:
-    """The best `most` candidates of different meshes."""
+    """The best `most` candidates of different meshes, all under a limit."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, limit_s: float) -> None:
         self._most = most
         self._found: dict[tuple[int, ...], Candidate] = {}
-        self._last_s = inf
+        self._last_s = limit_s
 
     def limit_s(self, mesh: tuple[int, ...]) -> float:
         """Seconds that a candidate of the mesh must stay under to be among them."""
@@ -194,7 +194,8 @@ class _BestOfMeshes:
         if len(choice):
             self._found[mesh] = Candidate(pipeline, choice, solution.bound + pipeline.global_floor_s)
             ordered = self.in_order()
-            self._last_s = ordered[-1].bound_s if len(ordered) == self._most else inf
+            if len(ordered) == self._most:
+                self._last_s = ordered[-1].bound_s
 
     def in_order(self) -> list[Candidate]:
         """The best, best first."""

@@ -230,14 +230,7 @@ def _certificate(search: Search, best: Candidate) -> Certificate:
 
 def _alternatives(search: Search, best: Candidate) -> tuple[Alternative, ...]:
     """The best plan of every other mesh that was replayed, fastest first."""
-    by_mesh: dict[tuple[int, ...], Candidate] = {}
-    for candidate in search.tried:
-        mesh = candidate.mesh
-        if mesh not in by_mesh or candidate.objective_s < by_mesh[mesh].objective_s:
-            by_mesh[mesh] = candidate
-    by_mesh.pop(best.mesh, None)
-    others = sorted(by_mesh.values(), key=lambda candidate: (candidate.objective_s, candidate.mesh))
-    return tuple(_alternative(search, candidate, best) for candidate in others[: search.request.top_k - 1])
+    return tuple(_alternative(search, candidate, best) for candidate in search.alternatives[: search.told_beside])
 
 
 def _alternative(search: Search, candidate: Candidate, best: Candidate) -> Alternative:

@@ -120,6 +120,31 @@ class Search:
         """Wall seconds until the time limit."""
         return self._deadline - monotonic()
 
+    @property
+    def alternatives(self) -> list[Candidate]:
+        """The best plan of every mesh that was replayed but that of the best of all, fastest first."""
+        by_mesh: dict[tuple[int, ...], Candidate] = {}
+        for candidate in self.tried:
+            mesh = candidate.mesh
+            if mesh not in by_mesh or candidate.objective_s < by_mesh[mesh].objective_s:
+                by_mesh[mesh] = candidate
+        if self.best is not None:
+            by_mesh.pop(self.best.mesh, None)
+        return sorted(by_mesh.values(), key=lambda candidate: (candidate.objective_s, candidate.mesh))
+
+    @property
+    def told_beside(self) -> int:
+        """How many alternatives are told."""
+        return self.request.top_k - 1
+
+    @property
+    def last_told_s(self) -> float:
+        """Seconds of the last alternative that would be told now; infinite while there are fewer."""
+        told = self.alternatives[: self.told_beside]
+        if not self.told_beside:
+            return self.best.objective_s if self.best else inf
+        return told[-1].objective_s if len(told) == self.told_beside else inf
+
     def reached(self, bound_s: float) -> bool:
         """Whether the search ends here, where no layout that is left has a plan faster than `bound_s`.
 

@@ -52,14 +52,19 @@ def estimated_s(costs: LayoutCosts, layers: int) -> NDArray[np.float64]:
 
 
 def neighbours(search: Search) -> None:
-    """None; on the meshes one step from the best one, the evenly split plan of least bound is replayed, to be told."""
+    """None; on the meshes one step from the best one, the evenly split plan of least bound is replayed, to be told.
+
+    Where enough others are known to be told, those alone that can be faster.
+    """
     if search.best is None or search.limit_reached:
         return
     nearby = _nearby(search, search.best)
     if not len(nearby):
         return
-    for candidate in evenly_split(Search(search.model), nearby, len(nearby)):
-        search.add(replayed(candidate), proven=False)
+    found = evenly_split(Search(search.model), nearby, len(nearby), search.last_told_s)
+    for candidate in found:
+        if candidate.bound_s < search.last_told_s:
+            search.add(replayed(candidate), proven=False)
 
 
 def _nearby(search: Search, best: Candidate) -> LayoutCosts:

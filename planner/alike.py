@@ -86,8 +86,9 @@ def _in_full(
     model: CostModel, costs: LayoutCosts, rows: Rows, whole: NDArray[np.int64], group: NDArray[np.int64]
 ) -> Rows:
     """The rows with layers recomputed in full: as many of each chunk as some stage of the layout needs, or all."""
-    trial, fits = fewest_layers_in_full(model, costs, rows, whole, device_capacity(model))
-    fewest = np.where(fits, trial["recompute_per_chunk"], whole + 1)
+    trial, which = fewest_layers_in_full(model, costs, rows, whole, device_capacity(model))
+    fits, fewest = np.zeros(len(whole), dtype=bool), whole + 1
+    fits[which], fewest[which] = True, trial["recompute_per_chunk"]
     most = int(whole.max(initial=0)) + 2
     every = np.zeros(int(group.max(initial=0)) + 1, dtype=np.int64)
     np.maximum.at(every, group, whole)

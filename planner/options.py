@@ -265,9 +265,9 @@ def recomputed_to_fit(model: CostModel, costs: LayoutCosts, rows: Rows, pending:
     found = [_fitting(model, costs, origin, with_recompute(take(rows, origin), sets, whole[origin]))]
     if FULL in wanted:
         part = take(rows, pending)
-        trial, fits = fewest_layers_in_full(model, costs, part, whole[pending], device_capacity(model))
-        fits &= can_express(model, costs.layouts, trial, "stage")
-        found.append({**take(trial, fits), "origin": pending[fits]})
+        trial, which = fewest_layers_in_full(model, costs, part, whole[pending], device_capacity(model))
+        allowed = can_express(model, costs.layouts, trial, "stage")
+        found.append({**take(trial, allowed), "origin": pending[which[allowed]]})
     return joined(found)
 
 
@@ -340,31 +340,27 @@ def with_zero_modes(model: CostModel, layouts: Mapping[str, NDArray[Any]], rows:
 
 def fewest_layers_in_full(
     model: CostModel, costs: LayoutCosts, rows: Rows, whole: NDArray[np.int64], capacity: float
-) -> tuple[Rows, NDArray[np.bool_]]:
-    """The rows with the fewest fully recomputed layers per chunk that fit, by bisection; and where that exists.
+) -> tuple[Rows, NDArray[np.int64]]:
+    """The rows that fit fully recomputed, with the fewest such layers per chunk, by bisection; and which these are.
 
     Memory falls with every layer more: a recomputed layer keeps its input, a part of what it kept before.
     """
-
-    low, high = np.ones_like(whole), np.maximum(whole, 1)
-    needed = model.prepared(costs, with_recompute(rows, FULL, high), "device")
-
-    def device_bytes(per_chunk: NDArray[np.int64]) -> NDArray[np.float64]:
-        return needed(with_recompute(rows, FULL, per_chunk))["device_bytes"]
-
+    trial = with_recompute(rows, FULL, np.maximum(whole, 1))
+    trial["device_bytes"] = model.stages(costs, trial, "device")["device_bytes"]
+    fitting = np.flatnonzero((trial["device_bytes"] <= capacity) & (whole > 0))
+    rows, low, high = take(rows, fitting), np.ones_like(fitting), whole[fitting]
     if model.request.recompute == "full":  # of every layer, whether or not fewer would fit
-        low = high
-    else:  # where the target knows no part of the layers
-        low = np.where(can_express(model, costs.layouts, with_recompute(rows, FULL, low), "stage"), low, high)
-    fits = (device_bytes(high) <= capacity) & (whole > 0)
+        return take(trial, fitting), fitting
+    # Where the target knows no part of the layers.
+    low = np.where(can_express(model, costs.layouts, with_recompute(rows, FULL, low), "stage"), low, high)
+    needed = model.prepared(costs, take(trial, fitting), "device")
     while np.any(low < high):
         middle = (low + high) // 2
-        enough = device_bytes(middle) <= capacity
+        enough = needed(with_recompute(rows, FULL, middle))["device_bytes"] <= capacity
         high = np.where(enough, middle, high)
         low = np.where(enough, low, np.minimum(middle + 1, high))
-    trial = with_recompute(rows, FULL, high)
-    trial["device_bytes"] = device_bytes(high)
-    return trial, fits
+    fewest = with_recompute(rows, FULL, high)
+    return {**fewest, "device_bytes": needed(fewest)["device_bytes"]}, fitting
 
 
 def chunk_rows(rows: Rows, chunk: NDArray[np.int64]) -> Rows:

@@ -131,20 +131,22 @@ class Pipeline:
 
     def times(self, rows: Any = slice(None)) -> StageTimes:
         """The times of option rows; with a choice of one row a stage, those of its pipeline."""
-        position = self.options["position"][rows]
-        return StageTimes.of(
-            *(self.chunk_s[name][rows] for name in MICRO_BATCH_OUTPUTS),
-            first_s=self.options["first_s"][rows],
-            last_s=self.options["last_s"][rows],
-            hop_s=self.hop_s[position],
-            **{name: self.chunk_s[name][rows] for name in ATTENTION_OUTPUTS if name in self.chunk_s},
-        )
+        return StageTimes.of(**self._seconds(rows))
+
+    def _seconds(self, rows: Any = slice(None)) -> dict[str, Array]:
+        """The fields of `times`, each of the shape that it has there."""
+        cells = {name: self.chunk_s[name][rows] for name in MICRO_BATCH_OUTPUTS}
+        none = np.zeros_like(cells["forward_s"])
+        cells |= {name: self.chunk_s[name][rows] if name in self.chunk_s else none for name in ATTENTION_OUTPUTS}
+        ranks = {name: self.options[name][rows] for name in ("first_s", "last_s")}
+        return {**cells, **ranks, "hop_s": self.hop_s[self.options["position"][rows]]}
 
     @cached_property
     def chain(self) -> ChainProblem:
         """The schedule's lower bound as a chain of stages: the layers of the options add up to the model's."""
         schedule = schedules.schedule(self.schedule, **self._cut)
-        terms = schedule.bound_terms(self.layout["num_microbatches"], self.times())
+        # Not checked here: a chain checks what it is made of.
+        terms = schedule.bound_terms(self.layout["num_microbatches"], StageTimes(**self._seconds()))
         return ChainProblem(
             stage=self.options["position"],
             units=self.options["layers"],

@@ -11,7 +11,7 @@ from planner.layout_costs import LayoutCosts
 __all__ = ["can_fit", "in_order", "refined"]
 
 # Layouts whose fullest stage is costed together, beside others.
-PART_LAYOUTS = 512
+PART_LAYOUTS = 1024
 
 
 def in_order(search: Search, costs: LayoutCosts) -> LayoutCosts:

@@ -36,7 +36,10 @@ def front(values: ArrayLike, groups: ArrayLike | None = None) -> IntArray:
     group = _group_numbers(groups, len(matrix))
     if len(matrix) == 0:
         return np.empty(0, dtype=np.int64)
-    ranks = [_dense_rank(column) for column in matrix.T]
+    # A column that is the same for all tells nothing apart, nor does one that ranks all rows as another does.
+    varying = matrix[:, matrix.min(axis=0) < matrix.max(axis=0)].T
+    different = {rank.tobytes(): rank for rank in map(_dense_rank, varying)}
+    ranks = list(different.values()) or [np.zeros(len(matrix), dtype=np.int32)]
     kept = _front_of_pairs(ranks, group) if len(ranks) <= 2 else _front_of_rows(ranks, group)
     return np.sort(kept)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from time import monotonic
 
@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 
 from solver.arrays import IntArray
 from solver.assignment import AssignmentProblem, Path
+from solver.elimination import Elimination
 from solver.errors import MalformedProblemError
 from solver.milp import AssignmentModel, MilpStatus
 
@@ -90,7 +91,9 @@ class _Search:
         self._problem = problem
         self._oracle = oracle
         self._cutoff = cutoff
-        self._model = AssignmentModel(problem, cutoff)
+        # Made when a program is first needed: often what single paths leave out is all.
+        self._model: AssignmentModel | None = None
+        self._elimination = Elimination(problem, cutoff)
         self._objective, self._bound, self._iterations = inf, -inf, 0
         self._paths: list[Path] = []
         self._asked: set[tuple[int, ...]] = set()
@@ -105,13 +108,23 @@ class _Search:
                     field="oracle path", found=f"length {length}", allowed=f"<= {objective}, the cost it came with"
                 )
             self._paths.append(path)
-            self._model.add_path(path)
+            self._elimination.add(path)
+            if self._model is not None:
+                self._model.add_path(path)
         self._asked.add(tuple(choice.tolist()))
         if objective < self._objective:
             self.best, self._objective = choice, objective
 
     def step(self, gap: float, seconds: float) -> MilpStatus | None:
         """Status with which the search ends after one more program, or None."""
+        left = self._elimination.left()
+        if left is None:
+            self._bound = max(self._bound, self._cutoff)
+            return "CUTOFF"
+        if self._model is None:
+            paths = (*self._problem.paths, *self._paths)
+            self._model = AssignmentModel(replace(self._problem, paths=paths), self._cutoff)
+        self._model.keep(left)
         solved = self._model.solve(seconds=seconds)
         self._iterations += 1
         self._bound = max(self._bound, solved.bound)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from solver import lattice
-from solver.arrays import FloatArray, IntArray
+from solver.arrays import BoolArray, FloatArray, IntArray
 from solver.assignment import AssignmentProblem, Path
 from solver.errors import BackEndError
 
@@ -130,6 +130,11 @@ class AssignmentModel:
         if self._global is not None:
             excess = excess - self._global
         self._pulp += excess >= path.constant * self._scale
+
+    def keep(self, rows: BoolArray) -> None:
+        """None; of the rows, bool[n], those alone can be taken from now on. Others are known to be over the cutoff."""
+        for variable, kept in zip(self._taken if len(self._rows) else (), rows[self._rows].tolist(), strict=True):
+            variable.upBound = float(kept)
 
     def _sum(self, weights: FloatArray | IntArray) -> pulp.LpAffineExpression:
         """Sum of the binaries, weighted by float[n] over all rows of the problem."""

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import tomllib
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -103,11 +104,22 @@ def load_profile(gpu: str) -> HardwareProfile:
     A file that names `scaled_from` states only what is known of its GPU; the rest is scaled (scaled_profile.py).
     `tables` is the name of a JSON file beside it.
     """
-    fields = _profile_fields(_profile_name(gpu))
+    name = _profile_name(gpu)
+    return _profile(name) if _is_file(name) else _catalog_profile(name, data_folder())
+
+
+@cache
+def _catalog_profile(name: str, _: Path) -> HardwareProfile:
+    """Return a profile of the catalog, read once a process: a study asks for the same ones again and again."""
+    return _profile(name)
+
+
+def _profile(name: str) -> HardwareProfile:
+    fields = _profile_fields(name)
     if "scaled_from" not in fields:
         return HardwareProfile.model_validate(fields)
     base = load_profile(_reference(fields.pop("scaled_from")))
-    own = load_gpu(str(fields.get("gpu", gpu)))
+    own = load_gpu(str(fields.get("gpu", name)))
     return HardwareProfile.model_validate(scaled_fields(base, load_gpu(base.gpu), own, fields))
 
 
@@ -226,7 +238,13 @@ def _is_path(name: str) -> bool:
 
 
 def _entry(kind: Kind, name: str) -> dict[str, Any]:
-    return _read(data_folder() / kind / f"{name}.toml")
+    return deepcopy(_once_read(data_folder() / kind / f"{name}.toml"))
+
+
+@cache
+def _once_read(path: Path) -> dict[str, Any]:
+    """Return the content of an entry of the catalog, which stays as it is while a process runs; it is not to change."""
+    return _read(path)
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -156,7 +156,7 @@ def evenly_split(trial: Search, costs: LayoutCosts, most: int, limit_s: float = 
     best = _BestOfMeshes(most, limit_s)
     start, size = 0, FIRST_SPLIT
     while start < len(costs):
-        part = costs.take(slice(start, start + size)).compact()
+        part = costs.take(slice(start, start + size))
         start, size = start + size, 2 * size
         within_s = np.array([best.limit_s(mesh) for mesh in _meshes(part)])
         # Offload is for what does not fit in any time.

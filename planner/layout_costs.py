@@ -1,7 +1,7 @@
 """The dear costs of a table of layouts, kept once for each distinct row and read through an index."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Self
 
@@ -71,7 +71,12 @@ class LayoutCosts:
 
     def parts(self, size: int) -> list["LayoutCosts"]:
         """The layouts by `size` at a time."""
-        return [self.take(slice(start, start + size)).compact() for start in range(0, len(self), size)]
+        return [self.take(slice(start, start + size)) for start in range(0, len(self), size)]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What goes from one process to another: no more of the tables than the layouts are."""
+        compact = self.compact()
+        return {field.name: getattr(compact, field.name) for field in fields(self)}
 
     def with_columns(self, **columns: NDArray[Any]) -> "LayoutCosts":
         """The costs of the same layouts, which get more columns."""

@@ -47,7 +47,7 @@ class Pipeline:
 
     def __getstate__(self) -> dict[str, Any]:
         """What goes from one process to another: not the model, which each has."""
-        return {"model": None, "costs": self.costs.take([self.index]).compact(), "index": 0, "options": self._alone}
+        return {"model": None, "costs": self.costs.take([self.index]), "index": 0, "options": self._alone}
 
     @property
     def _alone(self) -> Rows:

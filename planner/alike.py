@@ -12,19 +12,10 @@ from numpy.typing import NDArray
 
 from planner import hosts
 from planner.capability import offload_shares, without_the_inexpressible
+from planner.fitting import FULL, Rows, device_capacity, fewest_layers_in_full, searched_sets, with_recompute
 from planner.layout_costs import LayoutCosts
 from planner.offload import GRID, STATES
-from planner.options import (
-    FULL,
-    Rows,
-    chunk_seconds,
-    device_capacity,
-    fewest_layers_in_full,
-    searched_sets,
-    stage_rows,
-    with_recompute,
-    with_zero_modes,
-)
+from planner.options import chunk_seconds, stage_rows, with_zero_modes
 from planner.predict import CostModel
 from planner.space import OFFLOADS, take
 

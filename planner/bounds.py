@@ -14,21 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.fitting import FULL, Rows, plainly_fitting, recomputed_to_fit, with_recompute
 from planner.layout_costs import LayoutCosts
 from planner.offload import least_bytes
-from planner.options import (
-    COLUMNS,
-    FULL,
-    Rows,
-    by_schedule,
-    counted,
-    kv_gradient_layers,
-    plainly_fitting,
-    recomputed_to_fit,
-    stage_rows,
-    with_recompute,
-    with_zero_modes,
-)
+from planner.options import COLUMNS, by_schedule, counted, kv_gradient_layers, stage_rows, with_zero_modes
 from planner.predict import ATTENTION_OUTPUTS, MICRO_BATCH_OUTPUTS, CostModel, unit_seconds
 from planner.request import PlanRequest
 from planner.slices import every_slice_count

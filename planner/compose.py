@@ -31,12 +31,12 @@ from planner.document import (
     verdict_of,
     zero_summary,
 )
+from planner.fitting import MARGIN, Rows
 from planner.given_profile import digests
 from planner.incumbent import Candidate, Search
 from planner.launchers import answers
 from planner.measured import measured_share
 from planner.not_searched import not_searched
-from planner.options import MARGIN, Rows
 from planner.predict import CostModel
 from planner.space import (
     CONTEXT_TYPES,

@@ -10,9 +10,9 @@ from cost_models.specs.units import format_bytes
 from planner import space
 from planner.document import PlanDocument
 from planner.errors import LimitReached
+from planner.fitting import MARGIN
 from planner.incumbent import Candidate, Search
 from planner.infeasible import explain_infeasible, nearest
-from planner.options import MARGIN
 from planner.predict import CostModel
 from planner.recipe_parts import PARTS
 from planner.request import NO_TIME_S, PlanRequest, Progress

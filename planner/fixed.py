@@ -11,10 +11,11 @@ from cost_models.specs.model import ModelSpec
 from cost_models.specs.profile import HardwareProfile
 from planner.document import Parallelism, PlanDocument, Stage
 from planner.errors import RequestError
+from planner.fitting import FULL, Rows, with_recompute
 from planner.given_profile import profile_of
 from planner.incumbent import Candidate
 from planner.layout_costs import LayoutCosts
-from planner.options import FULL, Rows, stage_rows, with_recompute
+from planner.options import stage_rows
 from planner.pipeline import Pipeline
 from planner.predict import CostModel
 from planner.request import SEARCHED, PlanRequest

@@ -13,12 +13,13 @@ from cost_models.specs.units import format_bytes
 from planner import rules, space
 from planner.document import MEMORY_CAUSES
 from planner.errors import InfeasibleError
+from planner.fitting import FULL, MARGIN, searched_sets, with_recompute
 from planner.forbidden import violations
 from planner.incumbent import Search
 from planner.layout_costs import LayoutCosts
 from planner.not_searched import not_searched
 from planner.offload import host_share_bytes
-from planner.options import FULL, MARGIN, searched_sets, stage_rows, with_recompute
+from planner.options import stage_rows
 from planner.predict import CostModel
 from planner.request import PlanRequest
 from planner.slices import SLICES_NEED

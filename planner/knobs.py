@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from planner.changes import Change, Kind, hardware_changes, more_nodes, software_changes, workload_changes
+from planner.fitting import FULL
 from planner.fixed import FixedStage
-from planner.options import FULL
 from planner.proposal import Proposal
 from planner.request import PlanRequest
 from planner.space import RECOMPUTE_SETS, ZERO_MODES, units

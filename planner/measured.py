@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from planner.fitting import Rows
 from planner.incumbent import Candidate
-from planner.options import Rows
 from planner.predict import MICRO_BATCH_OUTPUTS
 from planner.space import take
 

@@ -21,8 +21,9 @@ from cost_models.schedules.one_f_one_b import window_paths
 from cost_models.schedules.simulate import simulate
 from cost_models.schedules.times import StageTimes
 from planner import space
+from planner.fitting import Rows
 from planner.layout_costs import LayoutCosts
-from planner.options import Rows, positions, stage_options
+from planner.options import positions, stage_options
 from planner.predict import MICRO_BATCH_OUTPUTS, CostModel
 from planner.space import ZERO_MODES, joined, take
 from solver.assignment import AssignmentProblem, Path

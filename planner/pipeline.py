@@ -16,9 +16,10 @@ from cost_models.schedules.simulate import simulate
 from cost_models.schedules.table import ActionTable
 from cost_models.schedules.times import StageTimes
 from planner import hosts
+from planner.fitting import Rows
 from planner.layout_costs import LayoutCosts
 from planner.live import cut_of
-from planner.options import CHUNK_KINDS, Rows, chunk_rows
+from planner.options import CHUNK_KINDS, chunk_rows
 from planner.predict import ATTENTION_OUTPUTS, MICRO_BATCH_OUTPUTS, CostModel
 from planner.space import SCHEDULES, chunk_layers, take, units
 from solver.assignment import AssignmentProblem, Path, SideConstraint

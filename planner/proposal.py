@@ -19,10 +19,10 @@ from planner.document import PlanDocument, Verdict, verdict_of
 from planner.errors import RequestError
 from planner.evaluate.errors import RunError
 from planner.evaluate.split import read_sizes
+from planner.fitting import MARGIN
 from planner.fixed import FixedStage, fixed_candidate, fixed_stages, layout_of, model_of, zero_mode
 from planner.forbidden import BrokenRule, violations
 from planner.incumbent import Candidate, Search
-from planner.options import MARGIN
 from planner.predict import CostModel
 from planner.request import PlanRequest
 from planner.restriction import pairs

@@ -4,7 +4,7 @@ from math import inf
 
 import numpy as np
 
-from planner import bounds, hosts, options
+from planner import bounds, fitting, hosts
 from planner.incumbent import Search
 from planner.layout_costs import LayoutCosts
 
@@ -39,7 +39,7 @@ def refined(search: Search, costs: LayoutCosts) -> LayoutCosts:
 def can_fit(search: Search, costs: LayoutCosts) -> LayoutCosts:
     """The layouts whose least memory fits: on the device, or with what the host can take of it."""
     model, request = search.model, search.request
-    capacity = request.capacity_bytes / (1.0 + options.MARGIN)
+    capacity = fitting.device_capacity(model)
     fits = bounds.least_memory(model, costs, offload=model.offload)["device_bytes"] <= capacity
     if model.offload:
         relieved = hosts.limit_bytes(request, costs.layouts) * (1.0 + request.recipe.fragmentation_fraction)

@@ -10,9 +10,9 @@ from math import inf
 from time import monotonic
 
 from planner.document import RecipeVariant
+from planner.fitting import MARGIN
 from planner.fixed import fixed_candidate, stages_of
 from planner.incumbent import Candidate, Search
-from planner.options import MARGIN
 from planner.predict import CostModel
 from planner.request import PlanRequest, Progress
 from planner.variants import Variant, variants

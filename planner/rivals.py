@@ -6,9 +6,9 @@ from cost_models.specs.units import format_bytes
 from planner import space
 from planner.best_first import best_first
 from planner.candidates import bounded, costed, replayed
+from planner.fitting import MARGIN
 from planner.incumbent import Candidate, Search
 from planner.infeasible import nearest
-from planner.options import MARGIN
 from planner.predict import CostModel
 from planner.report.quantities import duration, percent
 from planner.request import PlanRequest

@@ -10,12 +10,12 @@ from planner.bands import TIE_BAND
 from planner.document import MEMORY_CAUSES, PlanDocument
 from planner.explain.explanation import notes
 from planner.explain.setting import Plan
+from planner.fitting import FULL, MARGIN
 from planner.fixed import layout_of, planned, request_of
 from planner.forbidden import BrokenRule, broken_rules
 from planner.incumbent import Search
 from planner.infeasible import nearest
 from planner.not_searched import not_searched
-from planner.options import FULL, MARGIN
 from planner.predict import CostModel
 from planner.report.quantities import duration, percent
 from planner.request import PlanRequest, Progress

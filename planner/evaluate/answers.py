@@ -17,8 +17,8 @@ from planner.evaluate.predictions import RunCosts, costs_of
 from planner.evaluate.recompute import FULL, Recompute, read_recompute
 from planner.evaluate.runs import Run, read_run
 from planner.evaluate.trials import TRIED, values_to_try
+from planner.fitting import MARGIN
 from planner.fixed import zero_mode
-from planner.options import MARGIN
 
 __all__ = ["COLUMNS", "Answer", "answers", "read_rows", "write_answers"]
 

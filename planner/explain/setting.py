@@ -14,8 +14,8 @@ from cost_models.slicing import pipeline_exchange_costs
 from cost_models.specs.parameters import padded_vocab
 from cost_models.symbols import MEANINGS, RECOMPUTE_FLAGS
 from planner.explain.formulas import Formula, formula, unit_of, values_of
+from planner.fitting import Rows
 from planner.incumbent import Candidate
-from planner.options import Rows
 from planner.predict import CostModel
 from planner.space import RECOMPUTE_SETS, take
 

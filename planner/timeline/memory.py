@@ -19,7 +19,8 @@ from numpy.typing import ArrayLike
 
 from cost_models.schedules.table import ActionTable, BoolArray, IntArray, Kind
 from cost_models.schedules.times import FloatArray
-from planner.options import Rows, chunk_rows
+from planner.fitting import Rows
+from planner.options import chunk_rows
 from planner.pipeline import Pipeline
 from planner.space import take
 from planner.timeline.step import Step

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner import options, space, windows
+from planner.fitting import Rows, searched_sets, with_recompute
 from planner.layout_costs import LayoutCosts
-from planner.options import Rows
 from planner.predict import CostModel
 from planner.request import build_request
 
@@ -54,7 +54,7 @@ def _every_option(model: CostModel, costs: LayoutCosts) -> list[Rows]:
     rows = options.with_stage_numbers(options.stage_rows(costs.layouts, options.positions(lower, upper)))
     rows = options.with_zero_modes(model, costs.layouts, rows)
     whole = rows["chunk_layers"] + (rows["wide_chunks"] > 0)
-    return [options.with_recompute(rows, index, whole * (index > 0)) for index in options.searched_sets(model)]
+    return [with_recompute(rows, index, whole * (index > 0)) for index in searched_sets(model)]
 
 
 def _seconds(model: CostModel, costs: LayoutCosts, parts: list[Rows]) -> float:

@@ -4,8 +4,8 @@ import re
 from dataclasses import dataclass, replace
 
 from planner.bounds import least_memory
+from planner.fitting import MARGIN
 from planner.layout_costs import LayoutCosts
-from planner.options import MARGIN
 from planner.predict import CostModel
 from planner.request import PlanRequest, build_request
 from planner.space import layouts, meshes

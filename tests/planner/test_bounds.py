@@ -5,8 +5,9 @@ import pytest
 
 from cost_models.schedules import V_SHAPED
 from planner.bounds import layout_bounds, least_memory, mesh_bounds
+from planner.fitting import MARGIN
 from planner.layout_costs import LayoutCosts
-from planner.options import MARGIN, positions, stage_options
+from planner.options import positions, stage_options
 from planner.predict import CostModel
 from planner.space import SCHEDULES, layouts, meshes, units
 from planner.windows import window

@@ -10,7 +10,7 @@ from cost_models.specs.recipe import FrameworkRecipe
 from planner import search
 from planner.document import MEMORY_CAUSES, Parallelism, PlanDocument, dumps, loads
 from planner.errors import InfeasibleError
-from planner.options import MARGIN
+from planner.fitting import MARGIN
 from tests.oracles.spaces import (
     EVERY_SECOND_HAS_EXPERTS,
     EXPERTS,

@@ -5,9 +5,9 @@ import pytest
 
 from planner import options, space
 from planner.errors import InfeasibleError
+from planner.fitting import MARGIN, with_recompute
 from planner.layout_costs import LayoutCosts
 from planner.offload import GRID, host_share_bytes, offloaded
-from planner.options import MARGIN
 from planner.predict import CostModel
 from planner.request import PlanRequest, build_request
 from planner.search import plan
@@ -61,7 +61,7 @@ def test_least_optimizer_offload_that_fits() -> None:
         "layers": np.maximum(4 // costs.layouts["pp"], 1),
         "zero": np.zeros(count, dtype=np.int64),
     }
-    rows = options.with_recompute(options.stage_rows(costs.layouts, rows), 0, np.zeros(count, dtype=np.int64))
+    rows = with_recompute(options.stage_rows(costs.layouts, rows), 0, np.zeros(count, dtype=np.int64))
     capacity = request.capacity_bytes / (1 + MARGIN)
     seen = 0
     for part, origin in offloaded(model, costs, rows, capacity):

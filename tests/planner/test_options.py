@@ -9,9 +9,10 @@ import pytest
 from cost_models import schedules
 from cost_models.schedules import V_SHAPED, interleaved
 from cost_models.schedules.live import split_history
+from planner.fitting import FULL, MARGIN, with_recompute
 from planner.layout_costs import LayoutCosts
 from planner.live import ALL_ALIVE, SETTLED, Live, live_counts
-from planner.options import COLUMNS, FULL, MARGIN, positions, stage_options, stage_rows, with_recompute
+from planner.options import COLUMNS, positions, stage_options, stage_rows
 from planner.predict import CostModel
 from planner.space import chunk_layers, layouts, meshes
 from tests.oracles.spaces import Space

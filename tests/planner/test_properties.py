@@ -9,8 +9,9 @@ import pytest
 from planner import search
 from planner.document import dumps
 from planner.errors import InfeasibleError
+from planner.fitting import FULL, with_recompute
 from planner.layout_costs import LayoutCosts
-from planner.options import FULL, positions, stage_rows, with_recompute
+from planner.options import positions, stage_rows
 from planner.predict import CostModel
 from planner.request import PlanRequest
 from planner.space import layouts, meshes, take

@@ -10,10 +10,10 @@ from planner import rivals, search
 from planner.candidates import replayed
 from planner.document import PlanDocument, dumps, loads
 from planner.explain.explanation import explain
+from planner.fitting import MARGIN
 from planner.fixed import FixedStage, fixed_candidate, planned
 from planner.incumbent import Candidate, Search
 from planner.infeasible import nearest
-from planner.options import MARGIN
 from planner.predict import CostModel
 from planner.request import PlanRequest, build_request
 from planner.rules import SCHEDULES

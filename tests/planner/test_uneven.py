@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from planner.document import PlanDocument
+from planner.fitting import MARGIN
 from planner.fixed import FixedStage, fixed_candidate, stages_of
 from planner.incumbent import Search
-from planner.options import MARGIN
 from planner.predict import CostModel
 from planner.request import PlanRequest, build_request
 from planner.search import plan, searched

@@ -9,8 +9,8 @@ import pytest
 
 from planner.document import PlanDocument, virtual_stages
 from planner.evaluate.answers import answers
+from planner.fitting import FULL, MARGIN
 from planner.fixed import FixedStage, fixed_candidate, planned
-from planner.options import FULL, MARGIN
 from planner.predict import CostModel
 from planner.request import PlanRequest, build_request
 from planner.search import plan

@@ -14,9 +14,9 @@ from cost_models.specs import catalog
 from cost_models.specs.model import ModelSpec
 from cost_models.specs.recipe import FrameworkRecipe
 from cost_models.specs.workload import WorkloadSpec
+from planner.fitting import FULL
 from planner.fixed import FixedStage, fixed_candidate, zero_mode
 from planner.incumbent import Candidate
-from planner.options import FULL
 from planner.predict import CostModel
 from planner.request import PlanRequest
 from planner.space import LAYOUT_FIELDS, SCHEDULES

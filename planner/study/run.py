@@ -200,15 +200,35 @@ def _register(backend: Backend) -> None:
 
             register_ray()
         else:
-            from distributed import get_client
-
-            get_client()
+            _connect_dask()
     except ImportError:
         message = f"--backend {backend} needs the package {package}, which is not installed: pip install {package}"
         raise RequestError(message) from None
-    except ValueError as error:
-        message = f"--backend {backend} needs a cluster to work on: {error}"
-        raise RequestError(message) from None
+
+
+def _connect_dask() -> None:
+    """None; this process has a client of a cluster: the one it had, or of the scheduler that Dask is told of.
+
+    Raises ImportError without the package, RequestError where no scheduler is told or none answers.
+    """
+    import dask
+    from distributed import Client
+
+    try:
+        Client.current()
+    except ValueError:
+        address = dask.config.get("scheduler-address", None)
+        if address is None:
+            message = (
+                "--backend dask needs a cluster to work on: set DASK_SCHEDULER_ADDRESS to the address of its "
+                "scheduler, such as tcp://host:8786"
+            )
+            raise RequestError(message) from None
+        try:
+            Client(address)
+        except (OSError, ValueError) as error:
+            message = f"--backend dask cannot reach the scheduler at {address} (DASK_SCHEDULER_ADDRESS): {error}"
+            raise RequestError(message) from None
 
 
 def _study(

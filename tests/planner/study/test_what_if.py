@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pandas
@@ -193,6 +194,36 @@ def test_a_back_end_that_is_not_installed_is_told(backend: Any, package: str, mo
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(RequestError, match=f"--backend {backend} needs the package {package}, which is not installed"):
         what_if(SMALL, axes_of(["gpus=1,2"]), backend=backend)
+
+
+class Unreachable:
+    """A Dask client of which there is none yet, and whose scheduler does not answer."""
+
+    def __init__(self, address: str) -> None:
+        message = f"timed out at {address}"
+        raise OSError(message)
+
+    @classmethod
+    def current(cls) -> None:
+        """As where no client was made."""
+        message = "no client"
+        raise ValueError(message)
+
+
+@pytest.mark.parametrize(
+    ("address", "told"),
+    [
+        (None, "needs a cluster to work on: set DASK_SCHEDULER_ADDRESS"),
+        ("tcp://there:1", "cannot reach the scheduler at tcp://there:1 .*: timed out at tcp://there:1"),
+    ],
+)
+def test_dask_without_a_cluster_is_told(address: str | None, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The address of a scheduler comes from Dask's own settings: the command line has no client of its own."""
+    config = SimpleNamespace(get=lambda name, default: address if name == "scheduler-address" else default)
+    monkeypatch.setitem(sys.modules, "dask", SimpleNamespace(config=config))
+    monkeypatch.setitem(sys.modules, "distributed", SimpleNamespace(Client=Unreachable))
+    with pytest.raises(RequestError, match=told):
+        what_if(SMALL, axes_of(["gpus=1,2"]), backend="dask")
 
 
 def test_parquet_without_pyarrow_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,6 +28,8 @@ MOST_UNASKED = 1000
 """Scenarios that are planned without being asked."""
 # An estimate of one plan, to say how long a large study would take: llama3-70b on a few hundred GPUs.
 TYPICAL_PLAN_S = 1.5
+# Scenarios a process that are planned before their answers come, where they do not come one by one.
+AT_ONCE = 4
 
 
 @dataclass(frozen=True)
@@ -180,9 +182,19 @@ def _in_parallel(tasks: Sequence[tuple[str, PlanRequest]], jobs: int, backend: B
     import joblib
 
     _register(backend)
+    calls = [joblib.delayed(_of)(*task) for task in tasks]
     with joblib.parallel_config(backend=backend):
-        parallel = joblib.Parallel(n_jobs=jobs, return_as="generator_unordered", batch_size=1)
-        yield from parallel(joblib.delayed(_of)(*task) for task in tasks)
+        if joblib.parallel.get_active_backend()[0].supports_return_generator:
+            yield from joblib.Parallel(n_jobs=jobs, return_as="generator_unordered", batch_size=1)(calls)
+            return
+        # Ray's gives all answers at once: a few at a time, so that these are kept.
+        for start in range(0, len(calls), AT_ONCE * jobs):
+            try:
+                answers = joblib.Parallel(n_jobs=jobs, batch_size=1)(calls[start : start + AT_ONCE * jobs])
+            except ValueError as error:  # a cluster of fewer processors than that
+                message = f"--backend {backend} cannot plan with --jobs {jobs}: {error}"
+                raise RequestError(message) from error
+            yield from answers
 
 
 def _of(digest: str, request: PlanRequest) -> tuple[str, Answer]:

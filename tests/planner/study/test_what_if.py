@@ -12,6 +12,8 @@ from typing import Any
 
 import pandas
 import pytest
+from joblib import register_parallel_backend
+from joblib._parallel_backends import ThreadingBackend
 
 from planner.document import dumps
 from planner.document.files import rounded
@@ -194,6 +196,23 @@ def test_a_back_end_that_is_not_installed_is_told(backend: Any, package: str, mo
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(RequestError, match=f"--backend {backend} needs the package {package}, which is not installed"):
         what_if(SMALL, axes_of(["gpus=1,2"]), backend=backend)
+
+
+class AllAtOnce(ThreadingBackend):  # type: ignore[misc]
+    """A back end that gives answers when all are there, as Ray's does."""
+
+    supports_return_generator = False
+
+
+def test_a_back_end_that_answers_all_at_once_is_asked_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answers are those of this process, and the progress is told in between."""
+    monkeypatch.setattr(run, "_register", lambda backend: register_parallel_backend("ray", AllAtOnce))
+    monkeypatch.setattr(run, "AT_ONCE", 1)
+    told: list[int] = []
+    axes = axes_of(["gpus=1,2", "mem=40GB,80GB"])
+    found = what_if(SMALL, axes, jobs=2, backend="ray", progress=lambda each: told.append(each.finished))
+    assert told == [0, 1, 2, 3, 4]
+    assert [found.text(number) for number in range(4)] == [what_if(SMALL, axes).text(number) for number in range(4)]
 
 
 class Unreachable:

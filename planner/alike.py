@@ -77,7 +77,7 @@ def _in_full(
     model: CostModel, costs: LayoutCosts, rows: Rows, whole: NDArray[np.int64], group: NDArray[np.int64]
 ) -> Rows:
     """The rows with layers recomputed in full: as many of each chunk as some stage of the layout needs, or all."""
-    trial, which = fewest_layers_in_full(model, costs, rows, whole, device_capacity(model))
+    trial, which = fewest_layers_in_full(model, costs, rows, whole)
     fits, fewest = np.zeros(len(whole), dtype=bool), whole + 1
     fits[which], fewest[which] = True, trial["recompute_per_chunk"]
     most = int(whole.max(initial=0)) + 2

@@ -56,7 +56,7 @@ def recomputed_to_fit(model: CostModel, costs: LayoutCosts, rows: Rows, pending:
     found = [_fitting(model, costs, origin, with_recompute(take(rows, origin), sets, whole[origin]))]
     if FULL in wanted:
         part = take(rows, pending)
-        trial, which = fewest_layers_in_full(model, costs, part, whole[pending], device_capacity(model))
+        trial, which = fewest_layers_in_full(model, costs, part, whole[pending])
         allowed = can_express(model, costs.layouts, trial, "stage")
         found.append({**take(trial, allowed), "origin": pending[which[allowed]]})
     return joined(found)
@@ -71,28 +71,29 @@ def _fitting(model: CostModel, costs: LayoutCosts, origin: NDArray[np.int64], tr
 
 
 def fewest_layers_in_full(
-    model: CostModel, costs: LayoutCosts, rows: Rows, whole: NDArray[np.int64], capacity: float
+    model: CostModel, costs: LayoutCosts, rows: Rows, whole: NDArray[np.int64]
 ) -> tuple[Rows, NDArray[np.int64]]:
     """The rows that fit fully recomputed, with the fewest such layers per chunk, by bisection; and which these are.
 
     Memory falls with every layer more: a recomputed layer keeps its input, a part of what it kept before.
     """
+    capacity = device_capacity(model)
     trial = with_recompute(rows, FULL, np.maximum(whole, 1))
     trial["device_bytes"] = model.stages(costs, trial, "device")["device_bytes"]
-    fitting = np.flatnonzero((trial["device_bytes"] <= capacity) & (whole > 0))
-    rows, low, high = take(rows, fitting), np.ones_like(fitting), whole[fitting]
+    which = np.flatnonzero((trial["device_bytes"] <= capacity) & (whole > 0))
+    rows, trial, one, high = take(rows, which), take(trial, which), np.ones_like(which), whole[which]
     if model.request.recompute == "full":  # of every layer, whether or not fewer would fit
-        return take(trial, fitting), fitting
+        return trial, which
     # Where the target knows no part of the layers.
-    low = np.where(can_express(model, costs.layouts, with_recompute(rows, FULL, low), "stage"), low, high)
-    needed = model.prepared(costs, take(trial, fitting), "device")
+    low = np.where(can_express(model, costs.layouts, with_recompute(rows, FULL, one), "stage"), one, high)
+    needed = model.prepared(costs, trial, "device")
     while np.any(low < high):
         middle = (low + high) // 2
         enough = needed(with_recompute(rows, FULL, middle))["device_bytes"] <= capacity
         high = np.where(enough, middle, high)
         low = np.where(enough, low, np.minimum(middle + 1, high))
     fewest = with_recompute(rows, FULL, high)
-    return {**fewest, "device_bytes": needed(fewest)["device_bytes"]}, fitting
+    return {**fewest, "device_bytes": needed(fewest)["device_bytes"]}, which
 
 
 def with_recompute(rows: Rows, recompute: int | NDArray[np.int64], per_chunk: NDArray[np.int64]) -> Rows:

@@ -50,14 +50,7 @@ def window(
     least = np.where(spread, layouts["vpp"][:, None], least)
     # With a layer at least in every other place, no stage can hold more than the rest.
     spare = layers - np.where(exists, least, 0).sum(axis=1, keepdims=True) + least
-    upper = np.where(exists, np.minimum(room, spare), 0).astype(np.int64)
-    reachable = upper.sum(axis=1, keepdims=True) - upper
-    lower = np.where(exists, np.maximum(least, layers - reachable), 0)
-    possible = ~((upper < lower) & exists).any(axis=1) & (upper.sum(axis=1) >= layers)
-    lower[~possible] = 0
-    upper[~possible] = -1
-    upper[~exists] = -1
-    return lower.astype(np.int64), upper, possible
+    return _settled(exists, least, np.where(exists, np.minimum(room, spare), 0).astype(np.int64), layers)
 
 
 def _fewest_layers(vpp: NDArray[np.int64], position: NDArray[np.int64], head: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -79,25 +72,28 @@ def narrowed(
     asked_rows = 0
     if is_restricted(model.request) or model.offload or np.all(budget_s == inf):
         return lower, upper, asked_rows
-    share = -(-units(model.request.model) // costs.layouts["pp"])[:, None]
+    layers, p = units(model.request.model), costs.layouts["pp"][:, None]
+    exists, share = np.arange(upper.shape[1]) < p, -(-layers // p)
     for evenly in (True, False):
         wanted = np.clip(share, lower, upper) if evenly else upper
         layout, position = np.nonzero(lower <= upper)
         rows = {"layout": layout, "position": position, "layers": wanted[layout, position]}
         too_many = np.zeros(upper.shape, dtype=bool)
         too_many[layout, position] = ~affordable(model, costs, rows, budget_s)
-        lower, upper = _closed(lower, np.where(too_many, wanted - 1, upper), units(model.request.model))
+        lower, upper, _ = _settled(exists, lower, np.where(too_many, wanted - 1, upper), layers)
         asked_rows += len(layout)
     return lower, upper, asked_rows
 
 
-def _closed(lower: Counts, upper: Counts, layers: int) -> tuple[Counts, Counts]:
-    """Windows without ends at which the others cannot make up all layers; those of a layout that cannot are empty."""
-    used = upper >= 0
-    upper_sum = np.where(used, upper, 0).sum(axis=1, keepdims=True)
-    lower = np.where(used, np.maximum(lower, layers - (upper_sum - upper)), lower)
-    lower_sum = np.where(used, lower, 0).sum(axis=1, keepdims=True)
-    upper = np.where(used, np.minimum(upper, layers - (lower_sum - lower)), upper)
-    dead = (used & (upper < lower)).any(axis=1)
-    lower[dead], upper[dead] = 0, -1
-    return lower, upper
+def _settled(
+    exists: NDArray[np.bool_], least: Counts, most: Counts, layers: int
+) -> tuple[Counts, Counts, NDArray[np.bool_]]:
+    """The windows of positions that exist, which hold what the others cannot; as `window` returns them."""
+    upper = np.where(exists, most, 0)
+    reachable = upper.sum(axis=1, keepdims=True) - upper
+    lower = np.where(exists, np.maximum(least, layers - reachable), 0)
+    possible = ~((upper < lower) & exists).any(axis=1) & (upper.sum(axis=1) >= layers)
+    lower[~possible] = 0
+    upper[~possible] = -1
+    upper[~exists] = -1
+    return lower.astype(np.int64), upper, possible

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import ExitStack
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -188,13 +189,14 @@ def _in_parallel(tasks: Sequence[tuple[str, PlanRequest]], jobs: int, backend: B
             yield from joblib.Parallel(n_jobs=jobs, return_as="generator_unordered", batch_size=1)(calls)
             return
         # Ray's gives all answers at once: a few at a time, so that these are kept.
-        for start in range(0, len(calls), AT_ONCE * jobs):
+        with ExitStack() as stack:
             try:
-                answers = joblib.Parallel(n_jobs=jobs, batch_size=1)(calls[start : start + AT_ONCE * jobs])
+                parallel = stack.enter_context(joblib.Parallel(n_jobs=jobs, batch_size=1))
             except ValueError as error:  # a cluster of fewer processors than that
-                message = f"--backend {backend} cannot plan with --jobs {jobs}: {error}"
+                message = f"--backend {backend} cannot start --jobs {jobs}: {error}"
                 raise RequestError(message) from error
-            yield from answers
+            for start in range(0, len(calls), AT_ONCE * jobs):
+                yield from parallel(calls[start : start + AT_ONCE * jobs])
 
 
 def _of(digest: str, request: PlanRequest) -> tuple[str, Answer]:

@@ -106,7 +106,9 @@ def measured_profile(
     facts = facts_of(kind, ranks)
     found, counted = _candidates(models, ranks, kind, seq_len, global_batch)
     found = that_fit(
-        found, partial(most_bytes, makers={**alone.MAKERS, **alone_layers.MAKERS}), MEMORY_SHARE * facts.memory_bytes
+        found,
+        partial(most_bytes, makers={**alone.MAKERS, **alone_layers.MAKERS, **alone_layers.SHARED_MAKERS}),
+        MEMORY_SHARE * facts.memory_bytes,
     )
     about = {"device": facts.name, "ranks": ranks, "models": list(models), "seq_len": seq_len, "batch": global_batch}
     finished = _finished(journal, about)
@@ -143,10 +145,22 @@ def _with_layers(
 
     if kind != "cpu":
         return profile
-    on_device = {"cluster": profile.cluster.with_gpus(1), "profile": profile.profile}
-    requests = [_request(name, 1, kind, seq_len, global_batch).replaced(**on_device) for name in models]
-    beyond = beyond_operators((request, _in_place(measured, request.model)) for request in requests)
-    return profile.replaced(profile=profile.profile.replaced(beyond=beyond)) if beyond else profile
+
+    def timed(ranks: int) -> Iterator[Any]:
+        """Every model's request for so many ranks that share layers, with what these were timed to take."""
+        for name in models:
+            request = _request(name, ranks, kind, seq_len, global_batch)
+            on_ranks = profile.cluster.with_gpus(ranks)
+            fixed = {**request.fixed, "tp": ranks}
+            request = request.replaced(cluster=on_ranks, profile=profile.profile, fixed=fixed)
+            yield request, _in_place(measured, request.model, ranks)
+
+    degrees = [ranks for ranks in range(2, profile.cluster.gpus + 1) if profile.cluster.gpus % ranks == 0]
+    found = {
+        "beyond": beyond_operators(timed(1)),
+        "beyond_shared": beyond_operators(each for ranks in degrees for each in timed(ranks)),
+    }
+    return profile.replaced(profile=profile.profile.replaced(**found))
 
 
 def _request(name: str, ranks: int, kind: str, seq_len: Any, global_batch: Any) -> Any:
@@ -165,20 +179,23 @@ def _request(name: str, ranks: int, kind: str, seq_len: Any, global_batch: Any) 
     ).replaced(fixed={"cp": 1})
 
 
-def _in_place(measured: Sequence[Any], model: Any) -> list[Any]:
-    """The layers of a model that were timed in place, forward and both ways."""
+def _in_place(measured: Sequence[Any], model: Any, ranks: int = 1) -> list[Any]:
+    """The layers of a model that were timed in place, shared by so many ranks, forward and both ways."""
     from planner.beyond import InPlace
-    from profiler.candidates import LAYERS, layer_shape
+    from profiler.candidates import LAYERS, SHARED_LAYERS, layer_shape
 
-    seconds: dict[str, dict[tuple[int, int], float]] = {name: {} for name in LAYERS}
+    shape, names = layer_shape(model), LAYERS if ranks == 1 else SHARED_LAYERS
+    seconds: dict[str, dict[tuple[int, int], float]] = {name: {} for name in names}
     for one in measured:
-        if one.point.operator in seconds and one.point.detail[:-2] == layer_shape(model):
-            length, count = one.point.detail[-2:]
+        if one.point.operator not in seconds or one.point.detail[: len(shape)] != shape:
+            continue
+        count, length, *of_ranks = one.point.detail[len(shape) :]
+        if not of_ranks or of_ranks[0] == ranks:
             seconds[one.point.operator][one.point.sizes[0], length] = one.seconds / count
-    forward, both = (seconds[name] for name in LAYERS)
+    forward, both = (seconds[name] for name in names)
     return [
-        InPlace(tokens // length, tokens, forward[tokens, length], both[tokens, length])
-        for tokens, length in forward.keys() & both.keys()
+        InPlace(tokens // length, tokens // ranks, forward[tokens, length], both[tokens, length])
+        for tokens, length in sorted(forward.keys() & both.keys())
     ]
 
 
@@ -243,7 +260,7 @@ def _candidates(
     """Points of all models, and what memory-bound operators are counted with."""
     from planner.operator_sizes import bytes_of_a_token, operator_sizes
     from profiler import beside, streams
-    from profiler.candidates import LAYERS, candidates, host_copies, merged
+    from profiler.candidates import LAYERS, SHARED_LAYERS, candidates, host_copies, merged
 
     each: list[Any] = []
     counted: dict[Any, float] = {}
@@ -255,7 +272,8 @@ def _candidates(
         counted |= of_model
     found = merged(each)
     if kind == "cuda":  # what the host does between operators hides behind the device's work
-        found = {name: points for name, points in found.items() if name not in LAYERS} | host_copies()
+        in_place = (*LAYERS, *SHARED_LAYERS)
+        found = {name: points for name, points in found.items() if name not in in_place} | host_copies()
     for point in beside.points(streams.names_of(kind, ranks)):
         found[point.operator] = [point]
     return found, counted
@@ -269,8 +287,9 @@ def _crew(kind: str, ranks: int) -> Iterator[Any]:
     from runtime import alone, alone_layers, alone_links, alone_states
     from runtime.host_memory import keep_freed_memory
 
-    makers = {**alone.MAKERS, **alone_states.MAKERS, **alone_links.MAKERS, **alone_layers.MAKERS}
-    measure = measure_with(makers, frozenset(alone_links.MAKERS), prepare=keep_freed_memory)
+    together = {**alone_links.MAKERS, **alone_layers.SHARED_MAKERS}
+    makers = {**alone.MAKERS, **alone_states.MAKERS, **alone_layers.MAKERS, **together}
+    measure = measure_with(makers, frozenset(together), prepare=keep_freed_memory)
     if "RANK" not in os.environ:
         with forked(ranks, measure, on_gpus=kind == "cuda") as crew:
             yield crew

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cost_models.interpolation import LogLattice
+from cost_models.specs.beyond import BeyondOperators
 from cost_models.specs.gpu import GpuSpec
 from cost_models.specs.kernel_tables import (
     AttentionPass,
@@ -71,8 +72,8 @@ def coverage(gpu: GpuSpec, profile: HardwareProfile, dtype: str) -> dict[str, Bo
     product, attention = tables.gemm.get(dtype), tables.attention
     launched = profile.gpu == gpu.name and profile.is_measured("launch")
     bodies: dict[str, Body] = {"launch_s": _everywhere if launched else _nowhere}
-    beyond = _everywhere if profile.gpu == gpu.name and profile.beyond else _nowhere
-    bodies |= {"beyond_forward_s": beyond, "beyond_backward_s": beyond}
+    alone, shared = (_everywhere if of_layer and profile.gpu == gpu.name else _nowhere for of_layer in _in_run(profile))
+    bodies |= dict.fromkeys(("beyond_forward_s", "beyond_backward_s"), _by_ranks(alone, shared))
     for kind in ELEMENTWISE_KINDS:
         moved = _moved(tables, kind)
         bodies[elementwise_name(kind)] = _within(moved) if moved else _nowhere
@@ -90,15 +91,27 @@ def coverage(gpu: GpuSpec, profile: HardwareProfile, dtype: str) -> dict[str, Bo
 
 def _beyond(profile: HardwareProfile) -> dict[str, Body]:
     """What layers take beyond their operators; nothing where no run has shown it."""
-    found = profile.beyond
 
     def taken(layer_s: float, token_s: float) -> Body:
-        return lambda layers, tokens: layers * (layer_s + token_s * tokens)
+        return lambda layers, tokens, _: layers * (layer_s + token_s * tokens)
 
-    return {
-        "beyond_forward_s": taken(found.forward_s, found.forward_token_s) if found else taken(0.0, 0.0),
-        "beyond_backward_s": taken(found.backward_s, found.backward_token_s) if found else taken(0.0, 0.0),
-    }
+    def of_pass(name: str) -> Body:
+        found = [each.model_dump() if each else {} for each in _in_run(profile)]
+        return _by_ranks(*(taken(each.get(f"{name}_s", 0.0), each.get(f"{name}_token_s", 0.0)) for each in found))
+
+    return {f"beyond_{name}_s": of_pass(name) for name in ("forward", "backward")}
+
+
+def _in_run(profile: HardwareProfile) -> tuple[BeyondOperators | None, BeyondOperators | None]:
+    """What a run has shown of a layer that a rank has for itself, and of one that ranks share."""
+    return profile.beyond, profile.beyond_shared or profile.beyond
+
+
+def _by_ranks(alone: Body, shared: Body) -> Body:
+    """One body for layers that a rank has for itself and those that ranks share."""
+    return lambda layers, tokens, ranks: np.where(
+        np.asarray(ranks) > 1, shared(layers, tokens, ranks), alone(layers, tokens, ranks)
+    )
 
 
 def _gemm(

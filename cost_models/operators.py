@@ -59,7 +59,8 @@ elementwise_s = Function("elementwise_s")
 ELEMENTWISE: dict[ElementwiseKind, Any] = {kind: Function(elementwise_name(kind)) for kind in ELEMENTWISE_KINDS}
 # launch(kernels): what the host needs to launch that many kernels.
 launch_s = Function("launch_s")
-# beyond(layers, tokens of a rank): what layers take in a run beyond their operators one by one, all parts of a pass.
+# beyond(layers, tokens of a rank, ranks that share each): what layers take in a run beyond their operators one by one,
+# all parts of a pass.
 beyond_forward_s = Function("beyond_forward_s")
 beyond_backward_s = Function("beyond_backward_s")
 # collective(bytes of the whole tensor, ranks, stride between neighbouring ranks).

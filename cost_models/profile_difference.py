@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cost_models.rate_tables import RateTable, rate_tables
+from cost_models.specs.beyond import BeyondOperators
 from cost_models.specs.measured_profile import MeasuredProfile
 
 __all__ = ["ConstantDifference", "Difference", "TableDifference", "difference"]
@@ -92,7 +93,8 @@ def constants(measured: MeasuredProfile) -> dict[str, float]:
         **{f"gemm.{dtype}.launch_s": roofline.launch_s for dtype, roofline in profile.gemm.items()},
         "elementwise.launch_s": profile.elementwise.launch_s,
         "host_launch_s": profile.host_launch_s,
-        **({f"beyond.{name}": value for name, value in profile.beyond.model_dump().items()} if profile.beyond else {}),
+        **_in_run("beyond", profile.beyond),
+        **_in_run("beyond_shared", profile.beyond_shared),
         "sustained_fraction": profile.sustained_fraction,
         "collective_base_latency_s": profile.collective_base_latency_s,
         "context_bytes": profile.context_bytes,
@@ -104,6 +106,10 @@ def constants(measured: MeasuredProfile) -> dict[str, float]:
     for streams, factors in (slowdowns.factors if slowdowns else {}).items():
         figures |= {f"slowdown {streams} of {stream}": factor for stream, factor in factors.items()}
     return {name: float(figure) for name, figure in figures.items() if figure is not None}
+
+
+def _in_run(kind: str, found: BeyondOperators | None) -> dict[str, float]:
+    return {} if found is None else {f"{kind}.{name}": value for name, value in found.model_dump().items()}
 
 
 def _compared(first: RateTable, second: RateTable, most: int) -> TableDifference:

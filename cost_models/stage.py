@@ -113,7 +113,8 @@ def _unit_seconds(name: str, unit: Unit, recipe: FrameworkRecipe) -> dict[str, E
     stalled = sum((_launches(operator, recipe) for operator in operators if operator.expert_parameters != 0), ZERO)
     layers = 0 if recipe.host_runs_ahead else len(unit.layers)
     beyond_forward, beyond_backward = (
-        of_pass(layers, tokens / sym.tp) if layers else ZERO for of_pass in (beyond_forward_s, beyond_backward_s)
+        of_pass(layers, tokens / sym.tp, sym.tp) if layers else ZERO
+        for of_pass in (beyond_forward_s, beyond_backward_s)
     )
     return {
         f"{name}_forward_s": maximum(forward + launch_s(stalled), launch_s(kernels)) + beyond_forward,

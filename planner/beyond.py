@@ -19,28 +19,34 @@ class InPlace:
 
     micro_batch_size: int
     tokens: int
+    """Of a rank: where several share the layer, its part of them."""
     forward_s: float
     both_ways_s: float
     """Forward and backward, the gradients added to those of the micro-batches before."""
 
 
 def beyond_operators(timed: Iterable[tuple[PlanRequest, Sequence[InPlace]]]) -> BeyondOperators | None:
-    """A constant and a slope over tokens that fit all layers best; None where none was timed.
+    """A constant and a slope over tokens that fit all layers best, each by its share; None where none was timed.
 
-    Each request is for one device, with the profile of the operators; its layers are those of its model.
+    Each request is for one rank, or for those that share layers, with the profile of the operators; its layers are
+    those of its model. Small and large micro-batches count alike: plans are compared by what parts of a step differ.
     """
     tokens, forward, backward = [], [], []
+    operators_s: list[tuple[float, float]] = []
     for request, layers in timed:
         operators = _of_operators(request)
         for each in layers:
             if each.micro_batch_size in operators:
                 forward_s, backward_s = operators[each.micro_batch_size]
+                operators_s.append((forward_s, backward_s))
                 tokens.append(float(each.tokens))
                 forward.append(each.forward_s - forward_s)
                 backward.append(each.both_ways_s - each.forward_s - backward_s)
     if not tokens:
         return None
-    (forward_s, forward_token_s), (backward_s, backward_token_s) = _line(tokens, forward), _line(tokens, backward)
+    of_forward, of_backward = zip(*operators_s, strict=True)
+    forward_s, forward_token_s = _line(tokens, forward, of_forward)
+    backward_s, backward_token_s = _line(tokens, backward, of_backward)
     return BeyondOperators(
         forward_s=forward_s,
         forward_token_s=forward_token_s,
@@ -60,13 +66,13 @@ def _of_operators(request: PlanRequest) -> dict[int, tuple[float, float]]:
     return dict(zip(sizes, zip(parts["layer_forward_s"].tolist(), backward.tolist(), strict=True), strict=True))
 
 
-def _line(tokens: Sequence[float], seconds: Sequence[float]) -> tuple[float, float]:
-    """Constant and slope, neither below 0, of the line that is nearest to some seconds."""
-    x, y = np.asarray(tokens), np.asarray(seconds)
+def _line(tokens: Sequence[float], seconds: Sequence[float], whole_s: Sequence[float]) -> tuple[float, float]:
+    """Constant and slope, neither below 0, of the line that is nearest to some seconds, as parts of whole ones."""
+    x, y, weight = (np.asarray(each) for each in (tokens, seconds, np.reciprocal(whole_s)))
     if len(set(tokens)) > 1:
-        slope, constant = np.polyfit(x, y, 1)
+        slope, constant = np.polyfit(x, y, 1, w=weight)
         if slope >= 0 and constant >= 0:
             return float(constant), float(slope)
         if slope >= 0:
-            return 0.0, max(0.0, float(x @ y / (x @ x)))
-    return max(0.0, float(y.mean())), 0.0
+            return 0.0, max(0.0, float(weight**2 @ (x * y) / (weight**2 @ x**2)))
+    return max(0.0, float(np.average(y, weights=weight**2))), 0.0

@@ -14,6 +14,7 @@ __all__ = [
     "GEMMS",
     "HOST_COPIES",
     "LAYERS",
+    "SHARED_LAYERS",
     "STATES",
     "Candidates",
     "Counted",
@@ -39,6 +40,8 @@ COLLECTIVES = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all")
 HOST_COPIES = ("host_to_device", "device_to_host")
 LAYERS = ("layers_forward", "layers_both_ways")
 """Whole layers in place, so many one after the other; tokens are their size."""
+SHARED_LAYERS = tuple(f"shared_{name}" for name in LAYERS)
+"""The same layers, which tensor-parallel ranks share."""
 LAYERS_IN_A_ROW = 4
 STATES = ("parameter_copy", "gradient_copy", "gradient_accumulation", "optimizer_step")
 # Sizes of one axis are measured at factors of so much.
@@ -80,7 +83,7 @@ def candidates(
     found["memory_copy"] = [Point("memory_copy", (size,)) for size in COPY_BYTES]
     counted["memory_copy", ()] = 1.0
     found["launch"] = [Point("launch", (1,))]
-    found |= _layers(model, sizes)
+    found |= _layers(model, sizes) | _shared_layers(model, sizes, sequence_parallel=recipe.sequence_parallel)
     return {name: points for name, points in found.items() if points}, counted
 
 
@@ -155,13 +158,27 @@ def _state_sizes(model: ModelSpec, ranks: int) -> list[int]:
 
 def _layers(model: ModelSpec, sizes: Sizes) -> dict[str, list[Point]]:
     """Whole layers of every micro-batch, nothing shared out; none of models whose layers have experts."""
-    batches = {(each[0], each[2]) for each in sizes.get("attention_forward", ()) if each[2] == each[3]}
-    if model.moe or not batches:
-        return {}
-    tokens = [(round(batch * length), round(length)) for batch, length in sorted(batches)]
-    shape = layer_shape(model)
-    detail = {length: (*shape, length, LAYERS_IN_A_ROW) for _, length in tokens}
-    return {name: [Point(name, (count,), detail[length]) for count, length in tokens] for name in LAYERS}
+    batches = {(batch, length) for batch, length, _ in _micro_batches(model, sizes)}
+    in_a_row = (*layer_shape(model), LAYERS_IN_A_ROW)
+    points = [((batch * length,), (*in_a_row, length)) for batch, length in sorted(batches)]
+    return {name: [Point(name, *each) for each in points] for name in LAYERS} if points else {}
+
+
+def _shared_layers(model: ModelSpec, sizes: Sizes, *, sequence_parallel: bool) -> dict[str, list[Point]]:
+    """The same for every number of ranks that share layers, if each of them has key and value heads of its own."""
+    of_shared = sorted(each for each in _micro_batches(model, sizes) if 1 < each[2] <= model.kv_heads)
+    in_a_row = (*layer_shape(model), LAYERS_IN_A_ROW)
+    points = [
+        ((batch * length,), (*in_a_row, length, ranks, int(sequence_parallel))) for batch, length, ranks in of_shared
+    ]
+    return {name: [Point(name, *each) for each in points] for name in SHARED_LAYERS} if points else {}
+
+
+def _micro_batches(model: ModelSpec, sizes: Sizes) -> set[tuple[int, int, int]]:
+    """Sequences of a micro-batch, their length and the ranks that share heads, of layers that have no experts."""
+    attentions = () if model.moe else sizes.get("attention_forward", ())
+    whole = (_whole(each) for each in attentions if each[2] == each[3])
+    return {(batch, length, model.heads // heads) for batch, heads, length, *_ in whole}
 
 
 def layer_shape(model: ModelSpec) -> tuple[int, ...]:

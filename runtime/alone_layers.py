@@ -1,16 +1,19 @@
 """Whole layers as a run has them, one after the other: what they take beyond their operators is not in these alone.
 
 Sizes are tokens, `detail` the layers: hidden, heads, key and value heads, head size, inner width, whether the MLP is
-gated and norms are layer norms, the length of a sequence, and how many there are.
+gated and norms are layer norms, how many there are, and the length of a sequence. Of layers that tensor-parallel ranks
+share also how many these are, and whether they share out the tokens outside attention and MLP.
 """
 
 from collections.abc import Mapping
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from cost_models.specs.model import ModelSpec
 from runtime.alone import COMPUTE, Alone, Maker, Sizes
+from runtime.alone_links import group_of
 from runtime.alone_states import shard_alone
 from runtime.constants import Constants
 from runtime.groups import TensorParallel
@@ -18,14 +21,16 @@ from runtime.initial import Drawn
 from runtime.layer import Layer
 from runtime.parameters import fill
 
-__all__ = ["MAKERS"]
+__all__ = ["MAKERS", "SHARED_MAKERS"]
 
 SEED = 0
+# Numbers of `detail` that say what a layer is, without those of the ranks that share it.
+OF_LAYERS = 9
 
 
-def _layers(sizes: Sizes, detail: Sizes, device: torch.device) -> tuple[nn.Sequential, Tensor]:
-    hidden, heads, kv_heads, head_dim, ffn, gated, layernorm, length, count = detail
-    model = ModelSpec(
+def _model(detail: Sizes) -> ModelSpec:
+    hidden, heads, kv_heads, head_dim, ffn, gated, layernorm, count, length = detail
+    return ModelSpec(
         name="layers",
         layers=count,
         hidden=hidden,
@@ -39,15 +44,30 @@ def _layers(sizes: Sizes, detail: Sizes, device: torch.device) -> tuple[nn.Seque
         norm="layernorm" if layernorm else "rmsnorm",
         positions="learned" if layernorm else "rope",
     )
+
+
+def _layers(sizes: Sizes, detail: Sizes, device: torch.device) -> tuple[nn.Sequential, Tensor]:
+    model, tensor = _model(detail[:OF_LAYERS]), _tensor(device, *detail[OF_LAYERS:])
     with device:
-        root = nn.Sequential(*(Layer(index, model, Constants(), TensorParallel()) for index in range(count)))
+        root = nn.Sequential(*(Layer(index, model, Constants(), tensor) for index in range(model.layers)))
     if device.type != "meta":
         fill(root, Drawn(model, SEED))
         shard_alone(root, device)
         root.set_requires_gradient_sync(False)
         root.set_reshard_after_backward(False)
-    inputs = torch.randn(max(1, sizes[0] // length), min(length, sizes[0]), hidden, device=device).to(COMPUTE)
-    return root, inputs.requires_grad_()
+    sequences, length = max(1, sizes[0] // model.max_seq_len), min(model.max_seq_len, sizes[0])
+    own = length // tensor.size if tensor.sequence_parallel else length
+    return root, torch.randn(sequences, own, model.hidden, device=device).to(COMPUTE).requires_grad_()
+
+
+def _tensor(device: torch.device, ranks: int = 1, shares_tokens: int = 0) -> TensorParallel:
+    """The ranks that share a layer; without a group where nothing is run."""
+    if ranks == 1:
+        return TensorParallel()
+    if device.type == "meta":
+        return TensorParallel(size=ranks, sequence_parallel=bool(shares_tokens))
+    group = group_of(ranks)
+    return TensorParallel(ranks, dist.get_rank(group), group, sequence_parallel=bool(shares_tokens))
 
 
 def _forward(sizes: Sizes, detail: Sizes, device: torch.device) -> Alone:
@@ -73,3 +93,4 @@ def _bytes(root: nn.Sequential, inputs: Tensor) -> int:
 
 
 MAKERS: Mapping[str, Maker] = {"layers_forward": _forward, "layers_both_ways": _both_ways}
+SHARED_MAKERS: Mapping[str, Maker] = {f"shared_{name}": maker for name, maker in MAKERS.items()}

@@ -13,7 +13,7 @@ class BeyondOperators(Spec):
     """Seconds of a layer, forward and backward: a constant, and one for each token of a rank.
 
     Hooks of the sharding, calls between operators, tensors laid out anew, and what finds its operands in no cache since
-    the rest of a layer has gone through it meanwhile.
+    the rest of a layer has gone through it meanwhile; of a layer that ranks share, waiting for the slower of them, too.
     """
 
     label: ClassVar[str] = "beyond"

@@ -126,7 +126,7 @@ def test_what_was_measured_is_covered_within_its_sizes() -> None:
         "attention": (2.0, 4.0, 512.0, 512.0, 64.0),
         "elementwise": (1e6,),
         "launch": (10.0,),
-        "beyond": (1.0, 512.0),
+        "beyond": (1.0, 512.0, 1.0),
     }
     nothing = dict.fromkeys(("forward_s", "forward_token_s", "backward_s", "backward_token_s"), 0.0)
     with_layers = PROFILE.replaced(beyond=BeyondOperators(**nothing))
@@ -138,7 +138,11 @@ def test_what_was_measured_is_covered_within_its_sizes() -> None:
         if not name.startswith(("launch", "beyond")):
             beyond = [1e12 * size for size in sizes[:3]] + list(sizes[3:])
             assert float(body(*beyond)) == 0.0, name
-    assert float(kernels.coverage(GPU, PROFILE, "bf16")["beyond_forward_s"](1.0, 512.0)) == 0.0
+    assert float(kernels.coverage(GPU, PROFILE, "bf16")["beyond_forward_s"](1.0, 512.0, 1.0)) == 0.0
+    shared = PROFILE.replaced(beyond_shared=BeyondOperators(**nothing))
+    for profile, expected in ((with_layers, [1.0, 1.0]), (shared, [0.0, 1.0])):
+        body = kernels.coverage(GPU, profile, "bf16")["beyond_backward_s"]
+        assert [float(body(1.0, 512.0, ranks)) for ranks in (1.0, 2.0)] == expected
     for name, body in kernels.coverage(GPU.replaced(name="other"), with_layers, "bf16").items():
         sizes = next(measured[kind] for kind in measured if name.startswith(kind))
         assert float(body(*sizes)) == 0.0, name

@@ -122,6 +122,7 @@ def test_what_layers_take_beyond_operators_is_the_median() -> None:
         def change(fields: Fields) -> None:
             passes = ("forward_s", "forward_token_s", "backward_s", "backward_token_s")
             fields["profile"]["beyond"] = dict.fromkeys(passes, seconds)
+            fields["profile"]["beyond_shared"] = dict.fromkeys(passes, 2 * seconds)
             tables = fields["profile"]["provenance"]["tables"]
             tables["layers"] = tables["launch"]
 
@@ -130,6 +131,8 @@ def test_what_layers_take_beyond_operators_is_the_median() -> None:
     found = merged([node(), node(timed(1.0)), node(timed(3.0)), node(timed(2.0))], names(4)).measured.profile
     assert found.beyond is not None
     assert set(found.beyond.model_dump().values()) == {2.0}
+    assert found.beyond_shared is not None
+    assert set(found.beyond_shared.model_dump().values()) == {4.0}
     assert merged([node(), node()], names(2)).measured.profile.beyond is None
 
 

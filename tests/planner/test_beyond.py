@@ -13,18 +13,18 @@ from planner.space import layouts, meshes
 BEYOND = BeyondOperators(forward_s=2e-3, forward_token_s=1e-6, backward_s=3e-3, backward_token_s=0.0)
 
 
-def request(recipe: str = "runtime-cpu") -> PlanRequest:
-    """The small model of the closed loop on one device."""
+def request(recipe: str = "runtime-cpu", ranks: int = 1) -> PlanRequest:
+    """The small model of the closed loop on one device, or on several that share its layers."""
     return build_request(
-        "data/loop/small-llama.toml", 1, gpu="l4", seq_len="256", global_batch=8, target="runtime", recipe=recipe
-    ).replaced(fixed={"cp": 1})
+        "data/loop/small-llama.toml", ranks, gpu="l4", seq_len="256", global_batch=8, target="runtime", recipe=recipe
+    ).replaced(fixed={"cp": 1, "tp": ranks})
 
 
-def in_place(asked: PlanRequest, beyond: BeyondOperators) -> list[InPlace]:
+def in_place(asked: PlanRequest, beyond: BeyondOperators, ranks: int = 1) -> list[InPlace]:
     """Layers of every micro-batch that take so much more than their operators."""
     found = []
     for size, (forward_s, backward_s) in _of_operators(asked).items():
-        tokens = 256 * size
+        tokens = 256 * size // ranks
         forward_s += beyond.forward_s + tokens * beyond.forward_token_s
         backward_s += beyond.backward_s + tokens * beyond.backward_token_s
         found.append(InPlace(size, tokens, forward_s, forward_s + backward_s))
@@ -42,6 +42,44 @@ def test_what_was_added_is_found() -> None:
         forward_s=0.0, forward_token_s=0.0, backward_s=0.0, backward_token_s=0.0
     )
     assert beyond_operators([(asked, [])]) is None
+
+
+def test_small_micro_batches_count_as_large_ones() -> None:
+    """By the share of a layer's seconds: a tenth more in the largest moves the line less than in the smallest.
+
+    Seconds without the share would have the largest, eight times as long, decide alone.
+    """
+    asked = request()
+    layers = in_place(asked, BEYOND)
+
+    def line(more: int) -> float:
+        found = [
+            replace(each, forward_s=each.forward_s * (1.1 if each.micro_batch_size == more else 1)) for each in layers
+        ]
+        beyond = beyond_operators([(asked, found)])
+        assert beyond is not None
+        return beyond.forward_s + 256 * beyond.forward_token_s
+
+    plain = BEYOND.forward_s + 256 * BEYOND.forward_token_s
+    assert line(1) - plain > 0.5 * 0.1 * layers[0].forward_s
+    assert abs(line(8) - plain) < 0.5 * (line(1) - plain)
+
+
+def test_layers_that_ranks_share_have_seconds_of_their_own() -> None:
+    """Found from those of two ranks, and counted where there are two; without them those of one rank count."""
+    asked, alone = request(ranks=2), BEYOND.replaced(forward_s=5e-3)
+    found = beyond_operators([(asked, in_place(asked, BEYOND, ranks=2))])
+    assert found is not None
+    assert found.model_dump() == pytest.approx(BEYOND.model_dump(), abs=1e-9)
+    columns = layouts(asked, meshes(asked))
+    assert set(columns["tp"].tolist()) == {2}
+    seconds = [
+        CostModel(asked.replaced(profile=asked.profile.replaced(**each))).micro_batch(columns)["layer_forward_s"]
+        for each in ({}, {"beyond": alone}, {"beyond": alone, "beyond_shared": BEYOND})
+    ]
+    tokens = 128 * columns["micro_batch_size"]
+    assert seconds[1] - seconds[0] == pytest.approx(5e-3 + 1e-6 * tokens)
+    assert seconds[2] - seconds[0] == pytest.approx(2e-3 + 1e-6 * tokens)
 
 
 @pytest.mark.parametrize(("recipe", "counts"), [("runtime-cpu", 1), ("torchtitan-eager", 0)])

@@ -8,16 +8,25 @@ from cli.measure import _in_place
 from planner.beyond import InPlace
 from planner.operator_sizes import operator_sizes
 from planner.request import build_request
-from profiler.candidates import LAYERS, _layers, layer_shape
+from profiler.candidates import LAYERS, SHARED_LAYERS, _layers, _shared_layers, layer_shape
 from profiler.crew import forked
 from profiler.points import Measured, Point
 from profiler.work import measure_with, most_bytes
 from runtime import alone_layers
 from runtime.host_memory import keep_freed_memory
 
-REQUEST = build_request(
-    "data/loop/small-llama.toml", 2, gpu="l4", gpus_per_node=2, seq_len="256", global_batch=8, recipe="runtime-cpu"
-).replaced(fixed={"cp": 1})
+REQUEST, OF_FOUR = (
+    build_request(
+        "data/loop/small-llama.toml",
+        ranks,
+        gpu="l4",
+        gpus_per_node=ranks,
+        seq_len="256",
+        global_batch=8,
+        recipe="runtime-cpu",
+    ).replaced(fixed={"cp": 1})
+    for ranks in (2, 4)
+)
 
 
 def test_layers_of_every_micro_batch_are_timed() -> None:
@@ -29,26 +38,51 @@ def test_layers_of_every_micro_batch_are_timed() -> None:
     assert _layers(experts.model, operator_sizes(experts)) == {}
 
 
+def test_layers_are_timed_for_every_number_of_ranks_that_share_them() -> None:
+    """Two ranks of two; of four also four, but for a model of two key and value heads."""
+    sizes = operator_sizes(REQUEST)
+    points = _shared_layers(REQUEST.model, sizes, sequence_parallel=True)
+    assert set(points) == set(SHARED_LAYERS)
+    expected = [((256 * size,), (*layer_shape(REQUEST.model), 4, 256, 2, 1)) for size in (1, 2, 4, 8)]
+    assert [(point.sizes, point.detail) for point in points["shared_layers_forward"]] == expected
+    four = operator_sizes(OF_FOUR)
+    for kv_heads, degrees in ((4, {2, 4}), (2, {2})):
+        found = _shared_layers(REQUEST.model.replaced(kv_heads=kv_heads), four, sequence_parallel=False)
+        assert {point.detail[-2:] for point in found["shared_layers_forward"]} == {(each, 0) for each in degrees}
+
+
 @pytest.mark.parametrize("layernorm", [0, 1])
 def test_layers_run_both_ways(layernorm: int) -> None:
     """Gated and not; backward and forward take longer than the forward. Nothing is allocated to tell their bytes."""
-    detail = (64, 4, 2, 16, 96, 1 - layernorm, layernorm, 16, 2)
-    measure = measure_with(alone_layers.MAKERS, frozenset(), prepare=keep_freed_memory)
+    detail = (64, 4, 2, 16, 96, 1 - layernorm, layernorm, 2, 16)
+    together = alone_layers.SHARED_MAKERS
+    measure = measure_with({**alone_layers.MAKERS, **together}, frozenset(together), prepare=keep_freed_memory)
     with forked(2, measure, on_gpus=False) as crew:
         forward, both = (crew.measure(Point(name, (32,), detail), 0.05).seconds for name in LAYERS)
+        for shares_tokens in (0, 1):
+            points = (Point(name, (32,), (*detail, 2, shares_tokens)) for name in SHARED_LAYERS)
+            shared_forward, shared_both = (crew.measure(point, 0.05).seconds for point in points)
+            assert 0 < shared_forward < shared_both
     assert 0 < forward < both
-    large = Point("layers_forward", (2**22,), (4096, 32, 8, 128, 14336, 1, 0, 2**22, 4))
-    assert most_bytes(large, alone_layers.MAKERS) > 3 * 40 * 4 * 2 * 2**22 * 4096
+    large = Point("layers_forward", (2**22,), (4096, 32, 8, 128, 14336, 1, 0, 4, 2**22))
+    taken = 3 * 40 * 4 * 2 * 2**22 * 4096
+    assert most_bytes(large, alone_layers.MAKERS) > taken
+    shared = Point("shared_layers_forward", large.sizes, (*large.detail, 2, 1))
+    assert taken / 2 < most_bytes(shared, alone_layers.SHARED_MAKERS) < 0.51 * most_bytes(large, alone_layers.MAKERS)
 
 
 def test_seconds_are_those_of_one_layer() -> None:
     """Of the model asked for, where both passes were timed."""
-    own, other = (*layer_shape(REQUEST.model), 256, 4), (1, 1, 1, 1, 1, 1, 0, 256, 4)
+    own, other = (*layer_shape(REQUEST.model), 4, 256), (1, 1, 1, 1, 1, 1, 0, 4, 256)
     timed = [
         Measured(Point("layers_forward", (512,), own), 4.0, 0.0, 5),
         Measured(Point("layers_both_ways", (512,), own), 12.0, 0.0, 5),
         Measured(Point("layers_forward", (256,), own), 2.0, 0.0, 5),
         Measured(Point("layers_forward", (512,), other), 9.0, 0.0, 5),
         Measured(Point("launch", (1,)), 9.0, 0.0, 5),
+        Measured(Point("shared_layers_forward", (512,), (*own, 2, 1)), 8.0, 0.0, 5),
+        Measured(Point("shared_layers_both_ways", (512,), (*own, 2, 1)), 20.0, 0.0, 5),
     ]
     assert _in_place(timed, REQUEST.model) == [InPlace(2, 512, 1.0, 3.0)]
+    assert _in_place(timed, REQUEST.model, 2) == [InPlace(2, 256, 2.0, 5.0)]
+    assert _in_place(timed, REQUEST.model, 4) == []

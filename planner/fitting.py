@@ -47,19 +47,20 @@ def plainly_fitting(model: CostModel, costs: LayoutCosts, rows: Rows) -> Rows:
 
 
 def recomputed_to_fit(model: CostModel, costs: LayoutCosts, rows: Rows, pending: NDArray[np.int64]) -> Rows:
-    """Those of `fitting` that recompute something, of the pending rows."""
+    """Those of `fitting` that recompute something, of the pending rows: those that do not fit without, if any may."""
     whole = rows["chunk_layers"] + (rows["wide_chunks"] > 0)
     wanted = searched_sets(model)
+    in_full: list[Rows] = []
+    if FULL in wanted:
+        trial, which = fewest_layers_in_full(model, costs, take(rows, pending), whole[pending])
+        allowed = can_express(model, costs.layouts, trial, "stage")
+        in_full = [{**take(trial, allowed), "origin": pending[which[allowed]]}]
+        # What a set keeps and restores lies between nothing and everything: what fits under neither fits under none.
+        pending = pending[which] if 0 in wanted else pending
     selective = [index for index in wanted if index not in (0, FULL)]
     # Together: what is costed once for many rows takes little longer.
     origin, sets = np.tile(pending, len(selective)), np.repeat(np.array(selective, dtype=np.int64), len(pending))
-    found = [_fitting(model, costs, origin, with_recompute(take(rows, origin), sets, whole[origin]))]
-    if FULL in wanted:
-        part = take(rows, pending)
-        trial, which = fewest_layers_in_full(model, costs, part, whole[pending])
-        allowed = can_express(model, costs.layouts, trial, "stage")
-        found.append({**take(trial, allowed), "origin": pending[which[allowed]]})
-    return joined(found)
+    return joined([_fitting(model, costs, origin, with_recompute(take(rows, origin), sets, whole[origin])), *in_full])
 
 
 def _fitting(model: CostModel, costs: LayoutCosts, origin: NDArray[np.int64], trial: Rows) -> Rows:

@@ -5,6 +5,8 @@ It knows no sympy, so that an expression read back from disk loads none.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from types import CodeType
 from typing import Any
 
 import numpy as np
@@ -83,8 +85,13 @@ def namespace(functions: Mapping[str, Callable[..., Any]]) -> dict[str, Callable
 
 def compiled(source: str, namespace: dict[str, Callable[..., Any]]) -> Callable[..., tuple[Any, ...]]:
     """The function of a lowered text, which finds the operators in `namespace`."""
-    exec(compile(source, "<lowered cost expressions>", "exec"), namespace)
+    exec(_code_of(source), namespace)
     return namespace["_lowered"]
+
+
+@lru_cache(maxsize=256)
+def _code_of(source: str) -> CodeType:
+    return compile(source, "<lowered cost expressions>", "exec")
 
 
 def _at_least(value: Any, limit: Any) -> Any:

@@ -1,5 +1,7 @@
 """Ways to run a pipeline: the schedules of a request, their chunks, slices and groups of micro-batches."""
 
+from functools import lru_cache
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -35,12 +37,15 @@ def units(model: ModelSpec) -> int:
     return model.layer_pattern.repeats
 
 
+@lru_cache(maxsize=4096)
 def divisors(value: int, largest: int) -> NDArray[np.int64]:
-    """The divisors of `value` up to `largest`, ascending."""
+    """The divisors of `value` up to `largest`, ascending; read only."""
     candidates = np.arange(1, int(value**0.5) + 1)
     small = candidates[value % candidates == 0]
     both = np.unique(np.concatenate([small, value // small]))
-    return np.asarray(both[both <= largest], dtype=np.int64)
+    found = np.asarray(both[both <= largest], dtype=np.int64)
+    found.flags.writeable = False
+    return found
 
 
 def deepest(request: PlanRequest) -> int:

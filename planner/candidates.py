@@ -124,15 +124,16 @@ def tightened(search: Search, candidate: Candidate) -> Candidate:
     """The candidate after its layout's mixed-integer program: its best choice by replay, its proven bound."""
     candidate = under_cutoff(search, candidate)
     pipeline = candidate.pipeline
-
+    known = search.paths.setdefault(pipeline.table_fields, {})
     result = cutting_planes(
-        pipeline.assignment(),
+        pipeline.assignment(known.values()),
         pipeline.step_and_paths,
         gap=search.request.gap / 2,
         cutoff=search.cutoff_s,
         start=candidate.choice if len(candidate.choice) else None,
         seconds=search.seconds_left,
     )
+    known.update({path.key: path for path in pipeline.replayed_paths})
     # Stages of more layers than the cutoff allows are not among the options: nothing is proven beyond it.
     bound_s = min(max(result.bound, candidate.bound_s), search.cutoff_s)
     return replace(candidate, choice=result.choice, objective_s=result.objective, bound_s=bound_s)

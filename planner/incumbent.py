@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cost_models.schedules.critical_path import PathCoefficients
 from planner.document import HeterogeneousPlan, RecipeVariant
 from planner.pipeline import Pipeline
 from planner.predict import CostModel
@@ -82,6 +83,8 @@ class Search:
         self.recipes: tuple[RecipeVariant, ...] = ()
         self.heterogeneous: HeterogeneousPlan | None = None
         self.interrupted = False
+        # Paths that replays have shown, by action table: they bound every layout that runs it.
+        self.paths: dict[tuple[int, ...], dict[bytes, PathCoefficients]] = {}
         self._ceiling_s = ceiling_s
         self._open: list[Candidate] = []
         # No layout that was closed or dropped has a faster plan than the first, none that is left than the second.

@@ -35,6 +35,7 @@ from solver.pareto import front
 
 __all__ = [
     "CHUNK_KINDS",
+    "TABLE_FIELDS",
     "affordable",
     "by_schedule",
     "chunk_rows",

@@ -1,6 +1,6 @@
 """One layout's stages as a solver sees them: options as rows, and the step that a choice of them takes."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -19,7 +19,7 @@ from planner import hosts
 from planner.fitting import Rows
 from planner.layout_costs import LayoutCosts
 from planner.live import cut_of
-from planner.options import CHUNK_KINDS, chunk_rows
+from planner.options import CHUNK_KINDS, TABLE_FIELDS, chunk_rows
 from planner.predict import ATTENTION_OUTPUTS, MICRO_BATCH_OUTPUTS, CostModel
 from planner.space import SCHEDULES, chunk_layers, take, units
 from solver.assignment import AssignmentProblem, Path, SideConstraint
@@ -71,6 +71,11 @@ class Pipeline:
         """The action table that the layout runs."""
         degrees = (self.layout[name] for name in ("pp", "vpp", "num_microbatches"))
         return schedules.actions(self.schedule, *degrees, **self._cut)
+
+    @property
+    def table_fields(self) -> tuple[int, ...]:
+        """What the action table is made from: layouts that agree in it run the same."""
+        return tuple(self.layout[name] for name in TABLE_FIELDS)
 
     @property
     def _cut(self) -> dict[str, int]:
@@ -212,11 +217,12 @@ class Pipeline:
         room, mixes = hosts.room_bytes(request), hosts.gpus_by_node(request, self.layout)
         return tuple(SideConstraint(gpus[position] * host_bytes, "<=", room) for gpus in mixes if gpus @ most > room)
 
-    def assignment(self) -> AssignmentProblem:
+    def assignment(self, known: Iterable[PathCoefficients] = ()) -> AssignmentProblem:
         """The exact problem of this layout's options: the longest path through the action graph plus the global part.
 
         Each path is linear in the options' seconds. It opens with those of the schedule's bound that enter at the
-        first stage; the rest are added as solutions ask for them. What nodes can hold is a side constraint.
+        first stage, and `known` ones of the same action table; the rest are added as solutions ask for them. What nodes
+        can hold is a side constraint.
         """
         return AssignmentProblem(
             stage=self.options["position"],
@@ -224,7 +230,7 @@ class Pipeline:
             features=self._features,
             num_stages=self.layout["pp"],
             total_units=units(self.model.request.model),
-            paths=tuple(self._bound_paths()),
+            paths=(*self._bound_paths(), *map(self._path, known)),
             global_value=self.options["global_s"],
             side_constraints=self._host_limits,
         )
@@ -258,6 +264,7 @@ class Pipeline:
         if key not in self._replays:
             span_s, paths = self._replayed(self.times(rows))
             different = {(path.coefficients.tobytes(), path.constant): path for path in map(self._path, paths)}
+            self.replayed_paths.extend(paths)
             self._replays[key] = span_s + float(self.options["global_s"][rows].max()), tuple(different.values())
         return self._replays[key]
 
@@ -273,6 +280,11 @@ class Pipeline:
             return float(span_s), [path, *known]
         spans_s, longest = span_and_path(table, times.with_slower_ranks(SLOWER))
         return float(spans_s[0]), list(longest.each())
+
+    @cached_property
+    def replayed_paths(self) -> list[PathCoefficients]:
+        """The paths of all replays, in order: every layout of the same action table has them."""
+        return []
 
     @cached_property
     def _replays(self) -> dict[bytes, tuple[float, tuple[Path, ...]]]:

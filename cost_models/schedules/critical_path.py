@@ -38,6 +38,11 @@ class PathCoefficients:
     backward_attention: FloatArray
     """[..., ranks, chunks]"""
 
+    @property
+    def key(self) -> bytes:
+        """The same for equal paths."""
+        return b"".join(np.asarray(getattr(self, field.name), dtype=np.float64).tobytes() for field in fields(self))
+
     def each(self) -> Iterator["PathCoefficients"]:
         """The paths along the first axis."""
         columns = (getattr(self, field.name) for field in fields(self))

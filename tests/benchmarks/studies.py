@@ -1,8 +1,8 @@
 """`python -m tests.benchmarks.studies` times a study of 200 scenarios of llama3-70b, and tells where its time goes.
 
 5 numbers of GPUs x 4 memories x 5 lengths x 2 batches, by the command itself in a new process, with nothing kept from
-an earlier run but lowered expressions. The table, CSV and JSON are made, too. CPU seconds are those of all processes:
-on a busy machine they are what can be compared.
+an earlier run but lowered expressions. The table, CSV, JSON and the report are made, too. CPU seconds are those of all
+processes: on a busy machine they are what can be compared.
 """
 
 import argparse
@@ -30,8 +30,9 @@ SLOWEST = 10
 
 def timed(jobs: int, folder: Path) -> tuple[float, float, dict[str, Any]]:
     """Wall and CPU seconds of the study, and its result."""
-    files = [str(folder / name) for name in ("study.json", "study.csv", "kept")]
-    command = [*COMMAND, "--jobs", str(jobs), "-o", files[0], "--csv", files[1], "--keep", files[2]]
+    files = [str(folder / name) for name in ("study.json", "study.csv", "kept", "report.html")]
+    written = ("-o", files[0], "--csv", files[1], "--keep", files[2], "--report", files[3])
+    command = [*COMMAND, "--jobs", str(jobs), *written]
     command += [part for sweep in SWEEPS for part in ("--sweep", sweep)]
     before, started_s = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     subprocess.run(command, check=True, capture_output=True, env={**os.environ, "CI": "true"})

@@ -7,9 +7,11 @@ from math import inf
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
+from cost_models.schedules.critical_path import PathCoefficients
 from planner.bounds import fullest_stage_bounds, layout_bounds, option_bounds
-from planner.candidates import costed, under_cutoff
+from planner.candidates import costed, tightened, under_cutoff
 from planner.incumbent import Candidate, Search
 from planner.layout_costs import LayoutCosts
 from planner.options import positions, stage_options
@@ -192,6 +194,50 @@ def test_paths_are_bounds_for_all_and_the_first_is_tight_for_its_choice(space: S
             longest_s = max(problem.path_length(path, other) for path in paths)
             assert longest_s + problem.greatest_global(other) <= step_s
             assert pipeline.row_bound_s[other].max() <= step_s
+
+
+@EACH
+def test_paths_of_one_layout_bound_all_that_run_its_table(space: Space) -> None:
+    """Whatever their stages and hops take: with them a layout's program ends where it ends without."""
+    known: dict[tuple[int, ...], dict[bytes, PathCoefficients]] = {}
+    checked = 0
+    for case, pipeline in with_pipeline(space):
+        before = known.setdefault(pipeline.table_fields, {})
+        problem, start = pipeline.assignment(before.values()), minimum_cost(pipeline.chain)
+        if not start.feasible:
+            continue
+        for choice in (start.choice, *drawn_choices(pipeline, 5)):
+            longest = max(problem.path_length(path, choice) for path in problem.paths)
+            assert longest + problem.greatest_global(choice) <= pipeline.step_s(choice) * (1 + 1e-9)
+        result = cutting_planes(problem, pipeline.step_and_paths, start=start.choice)
+        assert result.objective == pytest.approx(case.best_s, rel=1e-7)
+        assert result.bound <= case.best_s * (1 + 1e-8)
+        before.update({path.key: path for path in pipeline.replayed_paths})
+        checked += 1
+    assert checked
+
+
+def test_a_search_keeps_the_paths_of_a_program_for_the_next_of_its_table() -> None:
+    """The second of two layouts that differ in how ranks are numbered needs no program that the first has needed."""
+    search, programs = Search(next(with_pipeline(ANY[1]))[1].model), {True: 0, False: 0}
+    for case, pipeline in with_pipeline(ANY[1]):
+        if case.best_s < inf:
+            choice, known = minimum_cost(pipeline.chain).choice, pipeline.table_fields in search.paths
+            fresh, learnt = replace(pipeline), search.paths.get(pipeline.table_fields, {}).values()
+            for paths, shared in (((), False), (learnt, True)):
+                again = replace(fresh)
+                result = cutting_planes(again.assignment(paths), again.step_and_paths, start=choice)
+                programs[shared] += known * result.iterations
+            tightened(search, Candidate(pipeline, choice, 0.0, pipeline.step_s(choice)))
+            assert search.paths[pipeline.table_fields]
+    assert 0 < programs[True] < programs[False]
+
+
+def drawn_choices(pipeline: Pipeline, count: int) -> list[NDArray[np.int64]]:
+    """Some choices of one option a stage, whether or not their layers add up."""
+    drawn = np.random.default_rng(0)
+    of_stage = [np.flatnonzero(pipeline.options["position"] == rank) for rank in range(pipeline.layout["pp"])]
+    return [np.array([drawn.choice(rows) for rows in of_stage]) for _ in range(count)]
 
 
 @EACH

@@ -1,22 +1,34 @@
-"""`plan show FILE`: the report of a plan document."""
+"""`plan show FILE`: the report of a plan document, or of a study."""
 
 import sys
+from typing import TYPE_CHECKING
 
 from cli.output import console, print_rendered, print_text
-from cli.report import check_report, write_plan
-from planner.document import PlanDocument, dumps, loads, read
+from cli.report import check_report, write_plan, write_study
+from planner.document import PlanDocument, dumps, loads
+from planner.document.files import read_bytes
+from planner.errors import RequestError
 from planner.report import terminal
+from planner.study.files import MAX_STUDY_BYTES, dumps_study, study_in
+
+if TYPE_CHECKING:
+    from planner.study.result import Study
 
 
 def show(file: str, *, report: str | None = None, profile: str | None = None, as_json: bool) -> int:
-    """Prints a document, and writes its page where `report` names a file; the exit code.
+    """Prints a document or a study, and writes its page where `report` names a file; the exit code.
 
-    `profile` names the file of a measured one, which times the page's timeline.
+    `profile` names the file of a measured one, which times the timeline of a plan's page.
 
-    Raises DocumentError when the file does not hold one or the page cannot be written, RequestError without jinja2.
+    Raises DocumentError when the file does not hold one or the page cannot be written, RequestError without jinja2 and
+    for a profile that a study has no use for.
     """
     check_report(report)
-    document = document_in(file)
+    content, source = _content(file)
+    study = study_in(content, source)
+    if study is not None:
+        return _show_study(study, report, profile, as_json=as_json)
+    document = loads(content, source)
     if report is not None:
         from planner.given_profile import timed_by
 
@@ -26,9 +38,32 @@ def show(file: str, *, report: str | None = None, profile: str | None = None, as
     return 0
 
 
+def _show_study(study: "Study", report: str | None, profile: str | None, *, as_json: bool) -> int:
+    from planner.report.study import study_report
+
+    if profile is not None:
+        message = f"--profile times the timeline of one plan, got {profile} for a study: leave it out"
+        raise RequestError(message)
+    if report is not None:
+        write_study(report, study)
+    if as_json:
+        print_text(dumps_study(study))
+    else:
+        screen = console()
+        print_rendered(study_report(study, screen.width), screen)
+    return 0
+
+
+def _content(file: str) -> tuple[bytes, str]:
+    """What a file holds, `-` for standard input, and what to call it. Raises DocumentError."""
+    if file == "-":
+        return sys.stdin.buffer.read(), "standard input"
+    return read_bytes(file, MAX_STUDY_BYTES), file
+
+
 def document_in(file: str) -> PlanDocument:
     """The document in a file, `-` for standard input. Raises DocumentError when it does not hold one."""
-    return loads(sys.stdin.buffer.read(), "standard input") if file == "-" else read(file)
+    return loads(*_content(file))
 
 
 def print_document(document: PlanDocument, *, as_json: bool) -> None:

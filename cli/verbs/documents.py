@@ -11,12 +11,12 @@ from cli.options import OUTPUT, Json, OutputFolder, Report, TimedBy, WhyNot
 
 @app.command()
 def show(
-    file: Annotated[str, typer.Argument(help="A plan document, - for standard input.", metavar="FILE")],
+    file: Annotated[str, typer.Argument(help="A plan document or a study, - for standard input.", metavar="FILE")],
     report: Report = None,
     profile: TimedBy = None,
     json: Json = False,
 ) -> None:
-    """Print the report of a plan document; with --report as a page, whose timeline --profile times."""
+    """Print the report of a plan document or a study; with --report as a page, whose timeline --profile times."""
     from cli.show import show
 
     answer(lambda: show(file, report=report, profile=profile, as_json=json), json)

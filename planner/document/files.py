@@ -45,13 +45,17 @@ def loads(text: str | bytes, source: str = "document") -> PlanDocument:
 
 def read(path: str | os.PathLike[str]) -> PlanDocument:
     """The document in a file. Raises DocumentError when it cannot be read or does not hold one."""
+    return loads(read_bytes(path, MAX_DOCUMENT_BYTES + 1), os.fspath(path))
+
+
+def read_bytes(path: str | os.PathLike[str], most: int = -1) -> bytes:
+    """What a file holds, up to `most` bytes of it. Raises DocumentError when it cannot be read."""
     try:
         with Path(path).open("rb") as file:
-            content = file.read(MAX_DOCUMENT_BYTES + 1)
+            return file.read(most)
     except (OSError, ValueError) as error:
         message = f"cannot read {os.fspath(path)}: {reason_of(error)}"
         raise DocumentError(message) from error
-    return loads(content, os.fspath(path))
 
 
 def write(document: PlanDocument, path: str | os.PathLike[str]) -> None:

@@ -4,15 +4,27 @@ import json
 import os
 from typing import TYPE_CHECKING, Any
 
+from cost_models.specs.errors import SpecError
+from cost_models.specs.files import first_faults
 from planner.document.files import rounded, write_bytes, write_text
-from planner.errors import RequestError
+from planner.errors import DocumentError, RequestError
 from planner.study.result import ScenarioResult, Study
 
 if TYPE_CHECKING:
     import pandas
 
-__all__ = ["dumps_study", "frame", "loads_study", "needs_parquet", "write_csv", "write_parquet"]
+__all__ = [
+    "MAX_STUDY_BYTES",
+    "dumps_study",
+    "frame",
+    "loads_study",
+    "needs_parquet",
+    "study_in",
+    "write_csv",
+    "write_parquet",
+]
 
+MAX_STUDY_BYTES = 256 * 2**20  # some fifty thousand scenarios
 # What a row shows of a plan beside its layout, by name; the units are in the names.
 PLAN = (
     *("model", "gpu", "gpus", "nodes", "seq_len", "global_batch", "tokens", "precision", "optimizer", "recipe"),
@@ -31,6 +43,21 @@ def dumps_study(study: Study) -> str:
 def loads_study(text: str | bytes) -> Study:
     """The study in a JSON text. Raises SpecError."""
     return Study.model_validate_json(text)
+
+
+def study_in(text: str | bytes, source: str) -> Study | None:
+    """The study in a JSON text, None where it is something else. Raises DocumentError for one that is not valid."""
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(data, dict) or not {"swept", "scenarios"} <= data.keys():
+        return None
+    try:
+        return loads_study(text)
+    except SpecError as error:
+        message = f"{source} is not a valid study: {first_faults(str(error))}"
+        raise DocumentError(message) from error
 
 
 def frame(study: Study) -> "pandas.DataFrame":

@@ -47,6 +47,23 @@ def test_a_study_as_table_json_csv_and_documents(capsys: pytest.CaptureFixture[s
     assert text == out.read_text(encoding="utf-8")
 
 
+def test_a_study_is_shown_again(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """As it was told, as JSON and as its page; a damaged one, and a profile for it, are refused."""
+    out, pages = tmp_path / "study.json", [tmp_path / "first.html", tmp_path / "again.html"]
+    code, told, _ = ran(capsys, *SWEEP, "-o", str(out), "--report", str(pages[0]), "--keep", "off")
+    assert code == 0
+    assert ran(capsys, "show", str(out), "--report", str(pages[1])) == (0, told, "")
+    assert pages[1].read_bytes() == pages[0].read_bytes()
+    assert ran(capsys, "show", str(out), "--json")[1] == out.read_text(encoding="utf-8")
+    code, _, errors = ran(capsys, "show", str(out), "--profile", "p.json")
+    assert code == 2
+    assert "--profile times the timeline of one plan, got p.json for a study" in errors
+    out.write_text(out.read_text(encoding="utf-8").replace('"number": 0', '"number": -1'), encoding="utf-8")
+    code, _, errors = ran(capsys, "show", str(out))
+    assert code == 2
+    assert f"{out} is not a valid study: document.scenarios[0].number must be >= 0, got -1" in errors
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [

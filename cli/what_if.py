@@ -53,7 +53,7 @@ def what_if(
             flags,
             axes,
             economy=economy,
-            jobs=jobs or cores(),
+            jobs=jobs or (cores() if backend == "loky" else None),
             backend=backend,
             folder=folder,
             progress=progress,

@@ -56,7 +56,7 @@ def what_if(
     days: float | None = None,
     price: str | float | Mapping[str, float] | None = None,
     assume: Mapping[str, Any] | None = None,
-    jobs: int = 1,
+    jobs: int | None = 1,
     backend: Backend = "loky",
     keep: str | Path | None = None,
     unasked: int | None = MOST_UNASKED,

@@ -96,7 +96,7 @@ def what_if(
     axes: Sequence[Axis],
     *,
     economy: Economy | None = None,
-    jobs: int = 1,
+    jobs: int | None = 1,
     backend: Backend = "loky",
     folder: str | Path | None = None,
     progress: Callable[[StudyProgress], None] | None = None,
@@ -104,9 +104,10 @@ def what_if(
 ) -> WhatIf:
     """The study of every value of the axes with every other; `flags` are the keywords of `build_request` they share.
 
-    Finished scenarios are kept in `folder` (None: in memory) and read from there another time. Equal scenarios are
-    planned once. Where an interrupt stops it, the rest is `open`. Raises RequestError: no axes, more than `unasked`
-    scenarios, a back end that is not installed; a scenario that cannot be asked is `invalid` in the result.
+    So many `jobs` at once, None for as many as the back end has processors. Finished scenarios are kept in `folder`
+    (None: in memory) and read from there another time. Equal scenarios are planned once. Where an interrupt stops it,
+    the rest is `open`. Raises RequestError: no axes, more than `unasked` scenarios, a back end that is not installed; a
+    scenario that cannot be asked is `invalid` in the result.
     """
     total = count(axes)
     if not axes:
@@ -116,7 +117,7 @@ def what_if(
         message = "the model is missing: give --model NAME, or --sweep model=A,B; `plan models` lists them"
         raise RequestError(message)
     if unasked is not None and total > unasked:
-        hours = total * TYPICAL_PLAN_S / 3600 / max(jobs, 1)
+        hours = total * TYPICAL_PLAN_S / 3600 / max(jobs or 1, 1)
         message = (
             f"--sweep makes {total:,} scenarios, about {max(hours, 0.1):,.1f} hours of planning; give --yes to run "
             f"more than {unasked:,}, or fewer values"
@@ -142,7 +143,7 @@ def conduct(
     requests: Mapping[str, PlanRequest],
     answers: Kept,
     *,
-    jobs: int = 1,
+    jobs: int | None = 1,
     backend: Backend = "loky",
     progress: Callable[[StudyProgress], None] | None = None,
 ) -> bool:
@@ -165,7 +166,8 @@ def conduct(
     except (KeyboardInterrupt, Interrupted):
         return True
     except BrokenProcessPool as error:
-        message = f"one of the {jobs} processes of --jobs was ended, perhaps for want of memory; what finished is kept"
+        many = f"{jobs} " if jobs else ""
+        message = f"one of the {many}processes of --jobs was ended, perhaps for want of memory; what finished is kept"
         raise PlannerError(message) from error
     return False
 
@@ -175,7 +177,9 @@ def _pressure(request: PlanRequest) -> float:
     return least_states_bytes(request) / request.capacity_bytes * request.cluster.gpus
 
 
-def _in_parallel(tasks: Sequence[tuple[str, PlanRequest]], jobs: int, backend: Backend) -> Iterator[tuple[str, Answer]]:
+def _in_parallel(
+    tasks: Sequence[tuple[str, PlanRequest]], jobs: int | None, backend: Backend
+) -> Iterator[tuple[str, Answer]]:
     """The answers as they come, by digest."""
     if backend == "loky" and (jobs == 1 or len(tasks) <= 1):
         yield from (_of(*task) for task in tasks)
@@ -185,6 +189,7 @@ def _in_parallel(tasks: Sequence[tuple[str, PlanRequest]], jobs: int, backend: B
     _register(backend)
     calls = [joblib.delayed(_of)(*task) for task in tasks]
     with joblib.parallel_config(backend=backend):
+        jobs = jobs or joblib.effective_n_jobs(-1)
         if joblib.parallel.get_active_backend()[0].supports_return_generator:
             yield from joblib.Parallel(n_jobs=jobs, return_as="generator_unordered", batch_size=1)(calls)
             return
@@ -209,15 +214,28 @@ def _register(backend: Backend) -> None:
         return
     package = {"dask": "distributed", "ray": "ray"}[backend]
     try:
-        if backend == "ray":
-            from ray.util.joblib import register_ray
-
-            register_ray()
-        else:
-            _connect_dask()
+        _connect_ray() if backend == "ray" else _connect_dask()
     except ImportError:
         message = f"--backend {backend} needs the package {package}, which is not installed: pip install {package}"
         raise RequestError(message) from None
+
+
+def _connect_ray() -> None:
+    """None; this process is on the cluster that RAY_ADDRESS names, or on one that was started for it.
+
+    Raises ImportError without the package, RequestError where no cluster answers.
+    """
+    import ray
+    from ray.util.joblib import register_ray
+
+    register_ray()
+    if ray.is_initialized():
+        return
+    try:
+        ray.init(log_to_driver=False)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        message = f"--backend ray cannot reach its cluster (RAY_ADDRESS): {str(error).splitlines()[0]}"
+        raise RequestError(message) from error
 
 
 def _connect_dask() -> None:

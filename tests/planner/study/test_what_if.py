@@ -212,7 +212,27 @@ def test_a_back_end_that_answers_all_at_once_is_asked_a_few_at_a_time(monkeypatc
     axes = axes_of(["gpus=1,2", "mem=40GB,80GB"])
     found = what_if(SMALL, axes, jobs=2, backend="ray", progress=lambda each: told.append(each.finished))
     assert told == [0, 1, 2, 3, 4]
-    assert [found.text(number) for number in range(4)] == [what_if(SMALL, axes).text(number) for number in range(4)]
+    alone = [what_if(SMALL, axes).text(number) for number in range(4)]
+    assert [found.text(number) for number in range(4)] == alone
+    everywhere = what_if(SMALL, axes, jobs=None, backend="ray")
+    assert [everywhere.text(number) for number in range(4)] == alone
+
+
+def test_ray_without_a_cluster_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What Ray says, in one line."""
+
+    def init(**_: Any) -> None:
+        message = "no node answers at 10.0.0.1:6379\nmore of it"
+        raise ConnectionError(message)
+
+    ray = SimpleNamespace(is_initialized=lambda: False, init=init)
+    joblib = SimpleNamespace(register_ray=lambda: None)
+    for name, module in (("ray", ray), ("ray.util", SimpleNamespace(joblib=joblib)), ("ray.util.joblib", joblib)):
+        monkeypatch.setitem(sys.modules, name, module)
+    with pytest.raises(
+        RequestError, match=r"cannot reach its cluster \(RAY_ADDRESS\): no node answers at 10.0.0.1:6379$"
+    ):
+        what_if(SMALL, axes_of(["gpus=1,2"]), backend="ray")
 
 
 class Unreachable:

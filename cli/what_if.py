@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from cli.failure import DONE, INFEASIBLE, INTERRUPTED, LIMIT
+from cli.failure import BAD_INPUT, DONE, INFEASIBLE, INTERRUPTED, LIMIT
 from cli.output import console, print_rendered, print_text
 from cli.progress import live_console
 from cli.report import check_report, write_study
@@ -38,7 +38,8 @@ def what_if(
     yes: bool = False,
     keep: str | None = None,
 ) -> int:
-    """Plans all scenarios, prints them and writes the files; 1 where none has a plan, 130 where it was interrupted.
+    """Plans all scenarios, prints them and writes the files; 1 where none has a plan, 2 where none can be asked, 130
+    where it was interrupted.
 
     Raises PlannerError or SpecError; what was finished before is kept, and told.
     """
@@ -82,7 +83,9 @@ def _code(found: WhatIf, folder: Path | None) -> int:
         return INTERRUPTED
     if any(each.status == "limit" for each in found.study.scenarios):
         return LIMIT
-    return DONE if any(found.study.planned) else INFEASIBLE
+    if any(found.study.planned):
+        return DONE
+    return BAD_INPUT if all(each.status == "invalid" for each in found.study.scenarios) else INFEASIBLE
 
 
 def _check_files(files: Mapping[str, str | None]) -> None:

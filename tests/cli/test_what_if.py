@@ -47,6 +47,14 @@ def test_a_study_as_table_json_csv_and_documents(capsys: pytest.CaptureFixture[s
     assert text == out.read_text(encoding="utf-8")
 
 
+def test_a_study_of_which_nothing_can_be_asked_is_bad_input(capsys: pytest.CaptureFixture[str]) -> None:
+    """Told scenario by scenario; where some can be asked and nothing fits, that is the answer."""
+    job = ["what-if", "--model", "llama3-8b", "--gpu", "h100-sxm", "--gpus", "1", "--seq-len", "4k", "--keep", "off"]
+    code, told, _ = ran(capsys, *job, "--sweep", "global-batch=0,-1")
+    assert (code, told.count("must be a whole number from 1")) == (2, 2)
+    assert ran(capsys, *job, "--sweep", "global-batch=0,1", "--sweep", "mem=1GB")[0] == 1
+
+
 def test_a_study_is_shown_again(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """As it was told, as JSON and as its page; a damaged one, and a profile for it, are refused."""
     out, pages = tmp_path / "study.json", [tmp_path / "first.html", tmp_path / "again.html"]

@@ -46,12 +46,19 @@ def test_a_time_limit_prints_the_best_so_far_and_exits_with_4(capsys: pytest.Cap
     assert err == "plan: the time limit of 0.01 s was reached; this is the best plan so far\n"
 
 
+def heeds_ctrl_c() -> None:
+    """In a child: Ctrl-C is as in a terminal, though what a shell starts in the background is to ignore it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.mark.slow
 def test_ctrl_c_ends_with_130() -> None:
     """Whenever it strikes: standard output is JSON, of the best so far or of the error; there is no traceback."""
     command = [sys.executable, "-m", "cli.main", *LARGE, "--search", "precision,optimizer,loss,groups"]
     for wait_s in (4.0, 12.0):
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=heeds_ctrl_c
+        )
         time.sleep(wait_s)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=120)

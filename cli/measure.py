@@ -142,6 +142,7 @@ def _with_layers(
 ) -> Any:
     """The profile with what whole layers took beyond their operators, where the host's work is not hidden."""
     from planner.beyond import beyond_operators
+    from planner.pipelines import divisors
 
     if kind != "cpu":
         return profile
@@ -155,10 +156,10 @@ def _with_layers(
             request = request.replaced(cluster=on_ranks, profile=profile.profile, fixed=fixed)
             yield request, _in_place(measured, request.model, ranks)
 
-    degrees = [ranks for ranks in range(2, profile.cluster.gpus + 1) if profile.cluster.gpus % ranks == 0]
+    alone, *several = divisors(profile.cluster.gpus, profile.cluster.gpus).tolist()
     found = {
-        "beyond": beyond_operators(timed(1)),
-        "beyond_shared": beyond_operators(each for ranks in degrees for each in timed(ranks)),
+        "beyond": beyond_operators(timed(alone)),
+        "beyond_shared": beyond_operators(each for ranks in several for each in timed(ranks)),
     }
     return profile.replaced(profile=profile.profile.replaced(**found))
 
@@ -260,7 +261,7 @@ def _candidates(
     """Points of all models, and what memory-bound operators are counted with."""
     from planner.operator_sizes import bytes_of_a_token, operator_sizes
     from profiler import beside, streams
-    from profiler.candidates import LAYERS, SHARED_LAYERS, candidates, host_copies, merged
+    from profiler.candidates import IN_PLACE, candidates, host_copies, merged
 
     each: list[Any] = []
     counted: dict[Any, float] = {}
@@ -272,8 +273,7 @@ def _candidates(
         counted |= of_model
     found = merged(each)
     if kind == "cuda":  # what the host does between operators hides behind the device's work
-        in_place = (*LAYERS, *SHARED_LAYERS)
-        found = {name: points for name, points in found.items() if name not in in_place} | host_copies()
+        found = {name: points for name, points in found.items() if name not in IN_PLACE} | host_copies()
     for point in beside.points(streams.names_of(kind, ranks)):
         found[point.operator] = [point]
     return found, counted

@@ -10,13 +10,12 @@ from typing import Any
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from cli.failure import BAD_INPUT, DONE, INFEASIBLE, INTERRUPTED, LIMIT
-from cli.output import console, print_rendered, print_text
 from cli.progress import live_console
 from cli.report import check_report, write_study
+from cli.show import print_study
 from planner.document import check_writable, write_text
 from planner.economics import Economy
 from planner.errors import DocumentError, RequestError
-from planner.report.study import study_report
 from planner.study.answers import default_folder
 from planner.study.files import dumps_study, needs_parquet, write_csv, write_parquet
 from planner.study.run import BACKENDS, MOST_UNASKED, StudyProgress, WhatIf
@@ -66,11 +65,7 @@ def what_if(
         kept = f"; all finished scenarios are kept in {folder}: the same command goes on from there" if folder else ""
         message = f"{error}{kept}"
         raise DocumentError(message) from error
-    if as_json:
-        print_text(dumps_study(found.study))
-    else:
-        terminal = console()
-        print_rendered(study_report(found.study, terminal.width), terminal)
+    print_study(found.study, as_json=as_json)
     return _code(found, folder)
 
 

@@ -13,6 +13,7 @@ __all__ = [
     "COLLECTIVES",
     "GEMMS",
     "HOST_COPIES",
+    "IN_PLACE",
     "LAYERS",
     "SHARED_LAYERS",
     "STATES",
@@ -42,6 +43,7 @@ LAYERS = ("layers_forward", "layers_both_ways")
 """Whole layers in place, so many one after the other; tokens are their size."""
 SHARED_LAYERS = tuple(f"shared_{name}" for name in LAYERS)
 """The same layers, which tensor-parallel ranks share."""
+IN_PLACE = (*LAYERS, *SHARED_LAYERS)
 LAYERS_IN_A_ROW = 4
 STATES = ("parameter_copy", "gradient_copy", "gradient_accumulation", "optimizer_step")
 # Sizes of one axis are measured at factors of so much.

@@ -10,7 +10,7 @@ import torch
 from cost_models.specs.cluster import ClusterSpec
 from cost_models.specs.measured_profile import MeasuredProfile
 from profiler.beside import factors_of
-from profiler.candidates import COLLECTIVES, GEMMS, HOST_COPIES, LAYERS, SHARED_LAYERS, Counted
+from profiler.candidates import COLLECTIVES, GEMMS, HOST_COPIES, IN_PLACE, Counted
 from profiler.device import Facts
 from profiler.points import Measured
 from profiler.tables import Peaks, measured_table, peaks, tables
@@ -24,7 +24,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "gemm": GEMMS,
     "attention": ("attention_forward", "attention_backward"),
     "launch": ("launch",),
-    "layers": (*LAYERS, *SHARED_LAYERS),
+    "layers": IN_PLACE,
     "collectives": (*COLLECTIVES, "send"),
     "host_memory": ("memory_copy",),
     "copies": HOST_COPIES,

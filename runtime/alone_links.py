@@ -14,7 +14,7 @@ from torch import Tensor
 from runtime.alone import Alone, Maker, Sizes
 from runtime.collectives import gather_tokens, reduce_sum, scatter_tokens
 
-__all__ = ["MAKERS"]
+__all__ = ["MAKERS", "group_of"]
 
 COMPUTE = torch.bfloat16
 # Residuals are [sequences, tokens, hidden]; collectives cut the tokens.

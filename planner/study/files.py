@@ -54,7 +54,7 @@ def study_in(text: str | bytes, source: str) -> Study | None:
     if not isinstance(data, dict) or not {"swept", "scenarios"} <= data.keys():
         return None
     try:
-        return loads_study(text)
+        return Study.model_validate(data)
     except SpecError as error:
         message = f"{source} is not a valid study: {first_faults(str(error))}"
         raise DocumentError(message) from error

@@ -214,7 +214,10 @@ def _register(backend: Backend) -> None:
         return
     package = {"dask": "distributed", "ray": "ray"}[backend]
     try:
-        _connect_ray() if backend == "ray" else _connect_dask()
+        if backend == "ray":
+            _connect_ray()
+        else:
+            _connect_dask()
     except ImportError:
         message = f"--backend {backend} needs the package {package}, which is not installed: pip install {package}"
         raise RequestError(message) from None

@@ -9,7 +9,7 @@ pytest.importorskip("torch")
 from cost_models.exchange import moved_for_a_parameter
 from planner.operator_sizes import bytes_of_a_token, operator_sizes
 from planner.request import PlanRequest, build_request
-from profiler.candidates import LAYERS, SHARED_LAYERS, candidates, host_copies, that_fit
+from profiler.candidates import IN_PLACE, candidates, host_copies, that_fit
 from profiler.errors import ProfilerError
 from profiler.points import Point
 from profiler.work import most_bytes
@@ -65,7 +65,7 @@ def test_every_point_has_a_maker(request_of_two: PlanRequest) -> None:
     makers = {**alone.MAKERS, **alone_states.MAKERS, **alone_links.MAKERS, **of_layers}
     assert {*found, *host_copies()} == set(makers)
     for name, points in found.items():
-        if len(points[0].sizes) == 1 and name not in ("launch", *LAYERS, *SHARED_LAYERS):
+        if len(points[0].sizes) == 1 and name not in ("launch", *IN_PLACE):
             assert all((name, point.detail) in counted for point in points), name
 
 

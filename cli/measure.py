@@ -97,7 +97,7 @@ def measured_profile(
     from profiler.profile import About, profile_of
     from profiler.session import Session
     from profiler.work import most_bytes
-    from runtime import alone, alone_layers
+    from runtime import alone, alone_layers, alone_stages
 
     began = time.monotonic()
     kind = _kind(device)
@@ -107,7 +107,10 @@ def measured_profile(
     found, counted = _candidates(models, ranks, kind, seq_len, global_batch)
     found = that_fit(
         found,
-        partial(most_bytes, makers={**alone.MAKERS, **alone_layers.MAKERS, **alone_layers.SHARED_MAKERS}),
+        partial(
+            most_bytes,
+            makers={**alone.MAKERS, **alone_layers.MAKERS, **alone_layers.SHARED_MAKERS, **alone_stages.MAKERS},
+        ),
         MEMORY_SHARE * facts.memory_bytes,
     )
     about = {"device": facts.name, "ranks": ranks, "models": list(models), "seq_len": seq_len, "batch": global_batch}
@@ -140,8 +143,8 @@ def measured_profile(
 def _with_layers(
     profile: Any, measured: Sequence[Any], models: Sequence[str], kind: str, seq_len: Any, global_batch: Any
 ) -> Any:
-    """The profile with what whole layers took beyond their operators, where the host's work is not hidden."""
-    from planner.beyond import beyond_operators
+    """The profile with what layers and hops took beyond operators, where the host's work is not hidden."""
+    from planner.beyond import beyond_operators, hop_end_s
     from planner.pipelines import divisors
 
     if kind != "cpu":
@@ -160,6 +163,7 @@ def _with_layers(
     found = {
         "beyond": beyond_operators(timed(alone)),
         "beyond_shared": beyond_operators(each for ranks in several for each in timed(ranks)),
+        "hop_end_s": hop_end_s(layer for _, layers in timed(alone) for layer in layers),
     }
     return profile.replaced(profile=profile.profile.replaced(**found))
 
@@ -181,22 +185,30 @@ def _request(name: str, ranks: int, kind: str, seq_len: Any, global_batch: Any) 
 
 
 def _in_place(measured: Sequence[Any], model: Any, ranks: int = 1) -> list[Any]:
-    """The layers of a model that were timed in place, shared by so many ranks, forward and both ways."""
+    """The layers of a model that were timed in place, shared by so many ranks."""
     from planner.beyond import InPlace
-    from profiler.candidates import LAYERS, SHARED_LAYERS, layer_shape
+    from profiler.candidates import LAYERS, SHARED_LAYERS, STAGE, layer_shape
 
-    shape, names = layer_shape(model), LAYERS if ranks == 1 else SHARED_LAYERS
-    seconds: dict[str, dict[tuple[int, int], float]] = {name: {} for name in names}
+    shape = layer_shape(model)
+    names = (*LAYERS, STAGE) if ranks == 1 else SHARED_LAYERS
+    seconds: dict[str, dict[tuple[int, int], float]] = {name: {} for name in (*names, STAGE)}
     for one in measured:
-        if one.point.operator not in seconds or one.point.detail[: len(shape)] != shape:
+        if one.point.operator not in names or one.point.detail[: len(shape)] != shape:
             continue
         count, length, *of_ranks = one.point.detail[len(shape) :]
         if not of_ranks or of_ranks[0] == ranks:
             seconds[one.point.operator][one.point.sizes[0], length] = one.seconds / count
-    forward, both = (seconds[name] for name in names)
+    forward, both, split, stage = seconds.values()
     return [
-        InPlace(tokens // length, tokens // ranks, forward[tokens, length], both[tokens, length])
-        for tokens, length in sorted(forward.keys() & both.keys())
+        InPlace(
+            size // length,
+            size // ranks,
+            forward[size, length],
+            both[size, length],
+            split.get((size, length)),
+            stage.get((size, length)),
+        )
+        for size, length in sorted(forward.keys() & both.keys())
     ]
 
 
@@ -284,10 +296,10 @@ def _crew(kind: str, ranks: int) -> Iterator[Any]:
     """The ranks that measure; None on a rank of torchrun that has followed the first to the end."""
     from profiler.crew import forked, joined
     from profiler.work import measure_with
-    from runtime import alone, alone_layers, alone_links, alone_states
+    from runtime import alone, alone_layers, alone_links, alone_stages, alone_states
     from runtime.host_memory import keep_freed_memory
 
-    together = {**alone_links.MAKERS, **alone_layers.SHARED_MAKERS}
+    together = {**alone_links.MAKERS, **alone_layers.SHARED_MAKERS, **alone_stages.MAKERS}
     makers = {**alone.MAKERS, **alone_states.MAKERS, **alone_layers.MAKERS, **together}
     measure = measure_with(makers, frozenset(together), prepare=keep_freed_memory)
     if "RANK" not in os.environ:

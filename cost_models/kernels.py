@@ -44,6 +44,8 @@ MANY_ROWS = 32768.0
 BACKWARD_PRODUCTS = 2.5
 GEMM_LAYOUTS: tuple[GemmLayout, ...] = ("forward", "input_grad", "weight_grad")
 ATTENTION_PASSES: tuple[AttentionPass, ...] = ("forward", "backward")
+# What is known of a layer beyond its operators: two passes, and what one of them takes more in two parts.
+PASSES_BEYOND = ("forward", "backward", "split")
 NO_TABLES = KernelTables(gpus=())
 
 
@@ -59,6 +61,7 @@ def bind(
         **_elementwise(gpu, profile),
         "launch_s": lambda kernels: kernels * launch_s,
         **_beyond(profile),
+        "hop_ends_s": lambda ends: ends * (profile.hop_end_s or 0.0),
     }
 
 
@@ -73,7 +76,8 @@ def coverage(gpu: GpuSpec, profile: HardwareProfile, dtype: str) -> dict[str, Bo
     launched = profile.gpu == gpu.name and profile.is_measured("launch")
     bodies: dict[str, Body] = {"launch_s": _everywhere if launched else _nowhere}
     alone, shared = (_everywhere if of_layer and profile.gpu == gpu.name else _nowhere for of_layer in _in_run(profile))
-    bodies |= dict.fromkeys(("beyond_forward_s", "beyond_backward_s"), _by_ranks(alone, shared))
+    bodies |= {f"beyond_{name}_s": _by_ranks(alone, shared) for name in PASSES_BEYOND}
+    bodies["hop_ends_s"] = _everywhere if profile.hop_end_s is not None and profile.gpu == gpu.name else _nowhere
     for kind in ELEMENTWISE_KINDS:
         moved = _moved(tables, kind)
         bodies[elementwise_name(kind)] = _within(moved) if moved else _nowhere
@@ -99,7 +103,7 @@ def _beyond(profile: HardwareProfile) -> dict[str, Body]:
         found = [each.model_dump() if each else {} for each in _in_run(profile)]
         return _by_ranks(*(taken(each.get(f"{name}_s", 0.0), each.get(f"{name}_token_s", 0.0)) for each in found))
 
-    return {f"beyond_{name}_s": of_pass(name) for name in ("forward", "backward")}
+    return {f"beyond_{name}_s": of_pass(name) for name in PASSES_BEYOND}
 
 
 def _in_run(profile: HardwareProfile) -> tuple[BeyondOperators | None, BeyondOperators | None]:

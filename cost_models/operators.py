@@ -23,6 +23,7 @@ __all__ = [
     "attention_forward_s",
     "beyond_backward_s",
     "beyond_forward_s",
+    "beyond_split_s",
     "ceiling",
     "elementwise_s",
     "expert_exchange_s",
@@ -35,6 +36,7 @@ __all__ = [
     "grouped_gemm_forward_s",
     "grouped_gemm_input_grad_s",
     "grouped_gemm_weight_grad_s",
+    "hop_ends_s",
     "host_step_s",
     "launch_s",
     "maximum",
@@ -60,9 +62,12 @@ ELEMENTWISE: dict[ElementwiseKind, Any] = {kind: Function(elementwise_name(kind)
 # launch(kernels): what the host needs to launch that many kernels.
 launch_s = Function("launch_s")
 # beyond(layers, tokens of a rank, ranks that share each): what layers take in a run beyond their operators one by one,
-# all parts of a pass.
+# all parts of a pass; beyond_split: what a backward in two parts takes more than one in one go.
 beyond_forward_s = Function("beyond_forward_s")
 beyond_backward_s = Function("beyond_backward_s")
+beyond_split_s = Function("beyond_split_s")
+# hop_ends(sent and received): what the rank itself does for so many ends of pipeline hops.
+hop_ends_s = Function("hop_ends_s")
 # collective(bytes of the whole tensor, ranks, stride between neighbouring ranks).
 all_gather_s = Function("all_gather_s")
 reduce_scatter_s = Function("reduce_scatter_s")

@@ -26,8 +26,9 @@ Array = NDArray[np.float64]
 # Constants by the part that measures them; the path leads through the dump of a MeasuredProfile.
 CONSTANTS: dict[MeasuredPart, tuple[tuple[str, ...], ...]] = {
     "launch": (("profile", "host_launch_s"),),
-    "layers": tuple(
-        ("profile", kind, name) for kind in ("beyond", "beyond_shared") for name in BeyondOperators.model_fields
+    "layers": (
+        *(("profile", kind, name) for kind in ("beyond", "beyond_shared") for name in BeyondOperators.model_fields),
+        ("profile", "hop_end_s"),
     ),
     "context": (("profile", "context_bytes"),),
     "communicator": (("profile", "communicator_bytes"),),

@@ -17,7 +17,14 @@ from cost_models import symbols as sym
 from cost_models.blocks import ZERO, Block, Operator, tokens
 from cost_models.exchange import exchange_costs
 from cost_models.layers import Unit, chain
-from cost_models.operators import beyond_backward_s, beyond_forward_s, launch_s, maximum
+from cost_models.operators import (
+    beyond_backward_s,
+    beyond_forward_s,
+    beyond_split_s,
+    hop_ends_s,
+    launch_s,
+    maximum,
+)
 from cost_models.specs.model import ModelSpec
 from cost_models.specs.recipe import FrameworkRecipe
 from cost_models.vocabulary import COMMUNICATIONS
@@ -40,6 +47,8 @@ def micro_batch_costs(model: ModelSpec, recipe: FrameworkRecipe, *, sliced: bool
         seconds |= _unit_seconds(name, unit, recipe)
         seconds[f"{name}_recompute_s"] = sum((_recompute_seconds(block, recipe) for block in unit.layers), start=ZERO)
         seconds |= slicing.attention_seconds(name, unit) if sliced else {}
+    if not recipe.host_runs_ahead:
+        seconds["layer_split_s"] = beyond_split_s(len(parts.units()["layer"].layers), tokens / sym.tp, sym.tp)
     sizes = memory.micro_batch_bytes(model, parts, recipe, sliced=sliced)
     if sliced:
         passes = sym.seq_len / sym.slice_len
@@ -65,14 +74,15 @@ def stage_costs(
     backward_exchange = exchange.backward_s(model, recipe, offload=offload, sliced=sliced)
     accumulation = exchange.accumulation_s(recipe)
     shared = held("pipeline_exchange_s") if sliced else ZERO
+    hops, split = hop_seconds(recipe, sliced=sliced), split_seconds(recipe)
     return {
-        "forward_s": forward + forward_exchange + shared,
-        "input_grad_s": input_grad + recompute + backward_exchange + shared,
-        "weight_grad_s": weight_grad + accumulation,
+        "forward_s": forward + forward_exchange + shared + hops,
+        "input_grad_s": input_grad + recompute + backward_exchange + shared + hops,
+        "weight_grad_s": weight_grad + accumulation + split,
         "first_s": exchange.first_s(model, recipe, offload=offload, sliced=sliced),
         "last_s": exchange.last_s(model, recipe, sliced=sliced),
         "global_s": exchange.global_s(model, recipe, offload=offload, sliced=sliced),
-        "compute_s": forward + input_grad + weight_grad + accumulation - sum(communication.values()),
+        "compute_s": forward + input_grad + weight_grad + accumulation + split + 2 * hops - sum(communication.values()),
         **communication,
         "recompute_s": recompute,
         "exchange_s": forward_exchange + backward_exchange,
@@ -84,6 +94,22 @@ def stage_costs(
 def held(cost: str) -> Expr:
     """A cost of what a stage holds: its layers, and the ends of the model that it has."""
     return sum(count * sym.PARTS[f"{unit}_{cost}"] for unit, count in sym.HELD.items())
+
+
+def hop_seconds(recipe: FrameworkRecipe, *, sliced: bool = False) -> Expr:
+    """What a stage itself does for its hops in one direction of a micro-batch, where its host does not run ahead."""
+    return ZERO if recipe.host_runs_ahead else (sym.slices if sliced else 1) * hop_ends_s(sym.hop_ends)
+
+
+def split_seconds(recipe: FrameworkRecipe) -> Expr:
+    """What splitting the backwards of a stage's layers adds to a micro-batch, where its host does not run ahead.
+
+    Layers that go with the embedding or the head are few and left out.
+    """
+    if recipe.host_runs_ahead:
+        return ZERO
+    first = sym.first_split_layers if recipe.splits_first_stage else 0
+    return (sym.split_layers + first) * sym.PARTS["layer_split_s"]
 
 
 def _launches(operator: Operator, recipe: FrameworkRecipe) -> Expr:

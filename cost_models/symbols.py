@@ -106,6 +106,13 @@ waiting_embedding = _count(
 waiting_layers = _count("waiting_layers", "layers", "those of live_layers that lack weight gradients only")
 waiting_head = _count("waiting_head", "micro-batches", "those of live_head that lack weight gradients only")
 
+# What of the passes of one micro-batch through it is not for its own sake.
+hop_ends = _count("hop_ends", "hops", "sent to other ranks and received from them, one direction")
+split_layers = _count(
+    "split_layers", "layers", "those of layers whose backward is split, the model's first chunk apart"
+)
+first_split_layers = _count("first_split_layers", "layers", "layers of the model's first chunk where backwards split")
+
 # state sharding of a stage (ZeRO), as flags
 shard_optimizer = _flag("shard_optimizer", "optimizer states are sharded (ZeRO-1 and up)")
 shard_gradients = _flag("shard_gradients", "gradients are sharded (ZeRO-2 and up)")
@@ -154,6 +161,7 @@ for _unit in HELD:
     _part(f"{_unit}_saved_bytes", "bytes", f"kept by the {_unit} of one micro-batch, nothing recomputed")
     _part(f"{_unit}_recomputed_saved_bytes", "bytes", f"kept by the {_unit} when it recomputes the set")
     _part(f"{_unit}_gradient_bytes", "bytes", f"gradients that the weight gradients of the {_unit} are made of")
+_part("layer_split_s", "s", "what a backward in two parts takes more of one micro-batch in the layer")
 _part("shared_parameters", "elements", "parameters that embedding and head share on one tensor-parallel rank")
 _part("layer_restored_bytes", "bytes", "what recomputing brings back of a layer")
 _part("layer_workspace_bytes", "bytes", "what the backward through a layer needs beside what is kept")

@@ -1,4 +1,4 @@
-"""What a layer takes beyond its operators: whole layers as they were timed, less what a profile says of those."""
+"""What layers and hops take beyond operators: layers and stages as they were timed, less what a profile says."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,10 @@ from planner.predict import CostModel
 from planner.request import PlanRequest
 from planner.space import layouts, meshes
 
-__all__ = ["InPlace", "beyond_operators"]
+__all__ = ["InPlace", "beyond_operators", "hop_end_s"]
+
+# A layer that is a stage receives and sends, forward and backward.
+ENDS_OF_A_STAGE = 4
 
 
 @dataclass(frozen=True)
@@ -23,6 +26,10 @@ class InPlace:
     forward_s: float
     both_ways_s: float
     """Forward and backward, the gradients added to those of the micro-batches before."""
+    split_s: float | None = None
+    """The same, the backward split in two; None where it was not timed."""
+    as_stage_s: float | None = None
+    """Both ways as a stage of its own between two others, with the hops to and from them; likewise."""
 
 
 def beyond_operators(timed: Iterable[tuple[PlanRequest, Sequence[InPlace]]]) -> BeyondOperators | None:
@@ -32,10 +39,13 @@ def beyond_operators(timed: Iterable[tuple[PlanRequest, Sequence[InPlace]]]) -> 
     those of its model. Small and large micro-batches count alike: plans are compared by what parts of a step differ.
     """
     tokens, forward, backward = [], [], []
+    split: list[tuple[float, float, float]] = []
     operators_s: list[tuple[float, float]] = []
     for request, layers in timed:
         operators = _of_operators(request)
         for each in layers:
+            if each.split_s is not None:
+                split.append((each.tokens, each.split_s - each.both_ways_s, each.both_ways_s))
             if each.micro_batch_size in operators:
                 forward_s, backward_s = operators[each.micro_batch_size]
                 operators_s.append((forward_s, backward_s))
@@ -47,12 +57,31 @@ def beyond_operators(timed: Iterable[tuple[PlanRequest, Sequence[InPlace]]]) -> 
     of_forward, of_backward = zip(*operators_s, strict=True)
     forward_s, forward_token_s = _line(tokens, forward, of_forward)
     backward_s, backward_token_s = _line(tokens, backward, of_backward)
+    split_s, split_token_s = _line(*zip(*split, strict=True)) if split else (0.0, 0.0)
     return BeyondOperators(
         forward_s=forward_s,
         forward_token_s=forward_token_s,
         backward_s=backward_s,
         backward_token_s=backward_token_s,
+        split_s=split_s,
+        split_token_s=split_token_s,
     )
+
+
+def hop_end_s(layers: Iterable[InPlace]) -> float | None:
+    """Seconds that each end of a hop takes of its rank, the mean over layers by their share; None where none was timed.
+
+    What a layer takes more as a stage: posting what is sent and received, and what moving it takes of the processor.
+    """
+    timed = [
+        ((each.as_stage_s - each.both_ways_s) / ENDS_OF_A_STAGE, each.both_ways_s)
+        for each in layers
+        if each.as_stage_s is not None
+    ]
+    if not timed:
+        return None
+    ends_s, whole_s = zip(*timed, strict=True)
+    return max(0.0, float(np.average(ends_s, weights=np.reciprocal(whole_s) ** 2)))
 
 
 def _of_operators(request: PlanRequest) -> dict[int, tuple[float, float]]:

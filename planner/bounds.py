@@ -276,6 +276,7 @@ def _even_stage(model: CostModel, layouts: Mapping[str, NDArray[Any]]) -> dict[s
     return {
         **rows,
         **{name: rows[name] * alone for name in ends if name in rows},
+        **dict.fromkeys(("split_layers", "first_split_layers"), 0 * layers),  # it may be the first stage as well
         **{name: 0 * layers for name in wide if name in rows},
         **{COLUMNS[name]: column for name, column in least.items()},
         "live_layers": least["total"] * rows["chunk_layers"],

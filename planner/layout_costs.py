@@ -8,6 +8,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.passes import PASSES, of_passes
 from planner.predict import MICRO_BATCH_OUTPUTS, CostModel, unit_seconds
 from planner.space import OFFLOADS, ZERO_MODES, head_position, take
 from solver.pareto import front
@@ -143,6 +144,8 @@ class LayoutCosts:
                 columns[name] = self.pipeline_exchange[name][self.pipeline_exchange_row[layout]]
             elif name in (*OFFLOADS, *WAITING):  # rows that say nothing of these have none
                 columns[name] = np.zeros(())
+            elif name in PASSES:
+                columns[name] = of_passes(name, self.layouts, rows)
             elif name in ZERO_MODES:
                 columns[name] = ZERO_MODES[name][rows["zero"]]
             else:

@@ -16,8 +16,9 @@ def measured_share(candidate: Candidate, chosen: Rows) -> float:
     """Share of the step time that rests on measured kernels and links, 0 to 1.
 
     It is that of the stage with the most work, whose bubble is made of the same work; recompute counts by the mix of
-    the stage. State exchange counts as not measured, and what overlaps or waits for launches unless the profile's own
-    run measured interference and launches. Of the global part counts what the slowest rank does.
+    the stage. State exchange counts as not measured, and so do ends of hops and what splitting backwards adds; what
+    overlaps or waits for launches unless the profile's own run measured interference and launches. Of the global part
+    counts what the slowest rank does.
     """
     pipeline = candidate.pipeline
     m, index = pipeline.layout["num_microbatches"], np.array([pipeline.index])

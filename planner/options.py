@@ -189,7 +189,10 @@ def affordable(model: CostModel, costs: LayoutCosts, rows: Rows, budget_s: Array
 
 def _in_budget(model: CostModel, costs: LayoutCosts, rows: Rows, budget_s: Array | None) -> Rows:
     """The rows of `positions` for every ZeRO mode, without those over the budget: recompute would take longer yet."""
-    rows = with_zero_modes(model, costs.layouts, with_stage_numbers(stage_rows(costs.layouts, rows)))
+    rows = stage_rows(costs.layouts, rows)
+    if model.request.recipe.host_runs_ahead:  # else ranks differ in their hops, too
+        rows = with_stage_numbers(rows)
+    rows = with_zero_modes(model, costs.layouts, rows)
     if budget_s is None or np.all(budget_s == np.inf):
         return rows
     plain = with_recompute(rows, 0, np.zeros_like(rows["layers"]))
@@ -270,6 +273,7 @@ def chunk_rows(rows: Rows, chunk: NDArray[np.int64]) -> Rows:
     layers = chunk_layers(rows["layers"], rows["vpp"], chunk, rows["head_rank"] > 0)
     return {
         **{name: column for name, column in rows.items() if name != "stage"},
+        "chunk": chunk,
         "layers": layers,
         "recompute_layers": np.minimum(rows["recompute_per_chunk"], layers),
         "has_embedding": rows["has_embedding"] * (chunk == 0),

@@ -15,6 +15,7 @@ from cost_models.schedules.one_f_one_b import window_paths
 from cost_models.schedules.simulate import simulate
 from cost_models.schedules.table import ActionTable
 from cost_models.schedules.times import StageTimes
+from cost_models.schedules.whole_backward import with_whole_backwards
 from planner import hosts
 from planner.fitting import Rows
 from planner.layout_costs import LayoutCosts
@@ -93,7 +94,17 @@ class Pipeline:
         """Seconds of one micro-batch in every chunk of every option, float[options, vpp] by output name.
 
         With the attention among them that grows from slice to slice, which schedules of several chunks spread evenly.
+        Where frameworks do not split the backward of the first stage, it is whole there.
         """
+        seconds = self._own_chunk_s
+        if self.model.request.recipe.splits_first_stage or self.schedule not in schedules.SPLIT:
+            return seconds
+        first = (self.options["position"][:, None] == 0) & (np.arange(self.layout["vpp"]) == 0)
+        return with_whole_backwards(seconds, first)
+
+    @property
+    def _own_chunk_s(self) -> dict[str, Array]:
+        """The same, where every backward that is split is so on all stages."""
         vpp = self.layout["vpp"]
         if vpp == 1:
             names = (*MICRO_BATCH_OUTPUTS, *(name for name in ATTENTION_OUTPUTS if name in self.options))

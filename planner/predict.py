@@ -41,6 +41,8 @@ MICRO_BATCH_OUTPUTS = ("forward_s", "input_grad_s", "weight_grad_s")
 ATTENTION_OUTPUTS = ("forward_attention_s", "backward_attention_s")
 # What a row names of its costs; and what tells rows apart of which the column `stage` numbers the stages.
 ROW_KEYS = ("layout", "zero", "recompute")
+# What else it names where the passes for the pipeline's sake count (planner/passes.py).
+PASS_KEYS = ("position", "chunk", "layers", "head_rank")
 STAGE_KEYS = ("stage", "zero", "recompute", "recompute_ends", *OFFLOADS)
 TIME_OUTPUTS = (*MICRO_BATCH_OUTPUTS, "first_s", "last_s", "global_s")
 # Groups of outputs that are asked for together; "all" is every output of the stage expressions.
@@ -312,7 +314,8 @@ class CostModel:
         lowered, count = self._lowered(outputs), len(rows["layout"])
         every: Any = slice(None)
         first, which = distinct(STAGE_KEYS, rows, count) if "stage" in rows else (every, every)
-        few = {name: rows[name][first] for name in (*ROW_KEYS, *lowered.early.inputs) if name in rows}
+        keys = (*ROW_KEYS, *lowered.early.inputs, *(() if self.request.recipe.host_runs_ahead else PASS_KEYS))
+        few = {name: rows[name][first] for name in dict.fromkeys(keys) if name in rows}
         shared = evaluate(lowered.early, costs.gather(lowered.early.inputs, few), len(few["layout"]))
         columns = {name: column[which] for name, column in shared.items()}
         changing = tuple(name for name in lowered.late.inputs if name not in columns)

@@ -16,6 +16,7 @@ __all__ = [
     "IN_PLACE",
     "LAYERS",
     "SHARED_LAYERS",
+    "STAGE",
     "STATES",
     "Candidates",
     "Counted",
@@ -39,11 +40,13 @@ GEMMS = ("gemm_forward", "gemm_input_grad", "gemm_weight_grad")
 ATTENTIONS = ("attention_forward", "attention_backward")
 COLLECTIVES = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all")
 HOST_COPIES = ("host_to_device", "device_to_host")
-LAYERS = ("layers_forward", "layers_both_ways")
-"""Whole layers in place, so many one after the other; tokens are their size."""
+LAYERS = ("layers_forward", "layers_both_ways", "layers_split")
+"""Whole layers in place, so many one after the other; tokens are their size. The last have their backward split."""
 SHARED_LAYERS = tuple(f"shared_{name}" for name in LAYERS)
 """The same layers, which tensor-parallel ranks share."""
-IN_PLACE = (*LAYERS, *SHARED_LAYERS)
+STAGE = "stage_both_ways"
+"""One layer in place as a stage in the middle of a pipeline, whose neighbours are other ranks."""
+IN_PLACE = (*LAYERS, *SHARED_LAYERS, STAGE)
 LAYERS_IN_A_ROW = 4
 STATES = ("parameter_copy", "gradient_copy", "gradient_accumulation", "optimizer_step")
 # Sizes of one axis are measured at factors of so much.
@@ -85,6 +88,7 @@ def candidates(
     found["memory_copy"] = [Point("memory_copy", (size,)) for size in COPY_BYTES]
     counted["memory_copy", ()] = 1.0
     found["launch"] = [Point("launch", (1,))]
+    found |= _stages(model, sizes) if ranks % 2 == 0 else {}
     found |= _layers(model, sizes) | _shared_layers(model, sizes, sequence_parallel=recipe.sequence_parallel)
     return {name: points for name, points in found.items() if points}, counted
 
@@ -160,10 +164,18 @@ def _state_sizes(model: ModelSpec, ranks: int) -> list[int]:
 
 def _layers(model: ModelSpec, sizes: Sizes) -> dict[str, list[Point]]:
     """Whole layers of every micro-batch, nothing shared out; none of models whose layers have experts."""
+    return _of_own_layers(LAYERS, LAYERS_IN_A_ROW, model, sizes)
+
+
+def _stages(model: ModelSpec, sizes: Sizes) -> dict[str, list[Point]]:
+    """The same of one layer that is a stage."""
+    return _of_own_layers((STAGE,), 1, model, sizes)
+
+
+def _of_own_layers(names: Iterable[str], count: int, model: ModelSpec, sizes: Sizes) -> dict[str, list[Point]]:
     batches = {(batch, length) for batch, length, _ in _micro_batches(model, sizes)}
-    in_a_row = (*layer_shape(model), LAYERS_IN_A_ROW)
-    points = [((batch * length,), (*in_a_row, length)) for batch, length in sorted(batches)]
-    return {name: [Point(name, *each) for each in points] for name in LAYERS} if points else {}
+    points = [((batch * length,), (*layer_shape(model), count, length)) for batch, length in sorted(batches)]
+    return {name: [Point(name, *each) for each in points] for name in names} if points else {}
 
 
 def _shared_layers(model: ModelSpec, sizes: Sizes, *, sequence_parallel: bool) -> dict[str, list[Point]]:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.pipelining._backward import stage_backward_input, stage_backward_weight
 
 from cost_models.specs.model import ModelSpec
 from runtime.alone import COMPUTE, Alone, Maker, Sizes
@@ -20,8 +21,9 @@ from runtime.groups import TensorParallel
 from runtime.initial import Drawn
 from runtime.layer import Layer
 from runtime.parameters import fill
+from runtime.sharding import Policy, ShardedChunk
 
-__all__ = ["MAKERS", "SHARED_MAKERS"]
+__all__ = ["MAKERS", "SHARED_MAKERS", "bytes_of_layers", "layers_alone"]
 
 SEED = 0
 # Numbers of `detail` that say what a layer is, without those of the ranks that share it.
@@ -46,7 +48,8 @@ def _model(detail: Sizes) -> ModelSpec:
     )
 
 
-def _layers(sizes: Sizes, detail: Sizes, device: torch.device) -> tuple[nn.Sequential, Tensor]:
+def layers_alone(sizes: Sizes, detail: Sizes, device: torch.device) -> tuple[nn.Sequential, Tensor]:
+    """Layers under FSDP2, whose gradients pile up, and what they are called with; without values on the meta device."""
     model, tensor = _model(detail[:OF_LAYERS]), _tensor(device, *detail[OF_LAYERS:])
     with device:
         root = nn.Sequential(*(Layer(index, model, Constants(), tensor) for index in range(model.layers)))
@@ -71,26 +74,50 @@ def _tensor(device: torch.device, ranks: int = 1, shares_tokens: int = 0) -> Ten
 
 
 def _forward(sizes: Sizes, detail: Sizes, device: torch.device) -> Alone:
-    root, inputs = _layers(sizes, detail, device)
-    return Alone(lambda: root(inputs), _bytes(root, inputs))
+    root, inputs = layers_alone(sizes, detail, device)
+    return Alone(lambda: root(inputs), bytes_of_layers(root, inputs))
 
 
 def _both_ways(sizes: Sizes, detail: Sizes, device: torch.device) -> Alone:
     """Forward and backward of one micro-batch, whose gradients pile up with those of the ones before."""
-    root, inputs = _layers(sizes, detail, device)
+    root, inputs = layers_alone(sizes, detail, device)
     gradient = torch.randn_like(inputs)
 
     def run() -> None:
         root(inputs).backward(gradient)
 
-    return Alone(run, _bytes(root, inputs))
+    return Alone(run, bytes_of_layers(root, inputs))
 
 
-def _bytes(root: nn.Sequential, inputs: Tensor) -> int:
+def _split(sizes: Sizes, detail: Sizes, device: torch.device) -> Alone:
+    """The same, the backward in two parts as the pipeline runs it: towards the input, then of the weights."""
+    root, inputs = layers_alone(sizes, detail, device)
+    size = bytes_of_layers(root, inputs)
+    if device.type == "meta":  # where nothing is sharded
+        return Alone(lambda: None, size)
+    gradient = torch.randn_like(inputs)
+    chunk = ShardedChunk(root, Policy(reduces_each_micro_batch=False, reshards=False))
+
+    def run() -> None:
+        output = chunk(inputs)
+        chunk.unshard()
+        _, groups = stage_backward_input([output], [gradient], [inputs], chunk.parameters())
+        chunk.unshard()
+        stage_backward_weight(chunk.parameters(), groups)
+        chunk.collect_gradients(last=False)
+
+    return Alone(run, size)
+
+
+def bytes_of_layers(root: nn.Sequential, inputs: Tensor) -> int:
     """Parameters in fp32 and bf16 with two gradients, and activations of about forty residuals a layer."""
     parameters = sum(parameter.numel() for parameter in root.parameters())
     return 12 * parameters + 40 * len(root) * inputs.nbytes
 
 
-MAKERS: Mapping[str, Maker] = {"layers_forward": _forward, "layers_both_ways": _both_ways}
+MAKERS: Mapping[str, Maker] = {
+    "layers_forward": _forward,
+    "layers_both_ways": _both_ways,
+    "layers_split": _split,
+}
 SHARED_MAKERS: Mapping[str, Maker] = {f"shared_{name}": maker for name, maker in MAKERS.items()}

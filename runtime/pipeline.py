@@ -85,6 +85,6 @@ def pipeline_stage(
     output: Tensor,
     device: torch.device,
     group: dist.ProcessGroup,
-) -> PipelineStage:
+) -> Stage:
     """The stage of a chunk; `inputs` and `output` are meta tensors of one micro-batch, so that none asks its peers."""
     return Stage(chunk, index, stages, device, input_args=(inputs,), output_args=(output,), group=group)

@@ -39,11 +39,11 @@ class Policy:
 
 
 class ShardedChunk(nn.Module):
-    """A chunk whose states FSDP2 keeps. It hides FSDP2 from the pipeline's runtime, which has its own idea of when to
-    reduce and to free; the actions of our schedule say it instead.
+    """A chunk, or some of its layers, whose states FSDP2 keeps. It hides FSDP2 from the pipeline's runtime, which has
+    its own idea of when to reduce and to free; the actions of our schedule say it instead.
     """
 
-    def __init__(self, chunk: Chunk, policy: Policy) -> None:
+    def __init__(self, chunk: nn.Module, policy: Policy) -> None:
         super().__init__()
         self.chunk = chunk
         self.policy = policy

@@ -1,4 +1,4 @@
-"""What a layer takes in a run beyond its operators one by one, where a run has shown it."""
+"""What layers and hops take in a run beyond operators one by one, where a run has shown it."""
 
 from typing import ClassVar
 
@@ -7,6 +7,11 @@ from pydantic import Field
 from cost_models.specs.base import NonNegativeFloat, Spec
 
 __all__ = ["BeyondOperators"]
+
+
+def _is_zero(value: float) -> bool:
+    """Whether nothing of a kind was shown, so that it is left out of documents and digests."""
+    return value == 0
 
 
 class BeyondOperators(Spec):
@@ -22,3 +27,7 @@ class BeyondOperators(Spec):
     forward_token_s: NonNegativeFloat = Field(description="for each token of it, s")
     backward_s: NonNegativeFloat = Field(description="of a layer's backward, s")
     backward_token_s: NonNegativeFloat = Field(description="for each token of it, s")
+    split_s: NonNegativeFloat = Field(
+        0.0, description="more of a backward whose weight gradients come later, s", exclude_if=_is_zero
+    )
+    split_token_s: NonNegativeFloat = Field(0.0, description="for each token of it, s", exclude_if=_is_zero)

@@ -98,6 +98,12 @@ class HardwareProfile(Spec):
     beyond_shared: BeyondOperators | None = Field(
         None, description="the same of a layer that tensor-parallel ranks share, in place of it", exclude_if=is_none
     )
+    hop_end_s: NonNegativeFloat | None = Field(
+        None,
+        description="what sending to the next stage takes of the sender, and receiving of the receiver, where the host "
+        "does not run ahead, s",
+        exclude_if=is_none,
+    )
     sustained_fraction: Fraction = Field(description="compute rate in a long run over the isolated kernel's rate")
     straggling_per_doubling: Annotated[NonNegativeFloat, Field(le=0.1)] = Field(
         0.0, description="compute time that each doubling of the nodes adds, waiting for the slowest; as a fraction"

@@ -23,6 +23,11 @@ def _is_zero(value: float) -> bool:
     return value == 0
 
 
+def _is_so(value: bool) -> bool:
+    """Whether a recipe does what nearly all do, so that it is left out of documents and digests."""
+    return value
+
+
 class FrameworkRecipe(Spec):
     """Bytes per parameter, fusion, overlap and allocator habits of one framework."""
 
@@ -117,6 +122,12 @@ class FrameworkRecipe(Spec):
     )
     split_keeps_graph: Flag = Field(
         False, description="a backward that is split keeps all that its forward kept until its weight gradients"
+    )
+    splits_first_stage: Flag = Field(
+        True,
+        description="a backward that is split is so on the model's first stage, too; else all of it comes with the "
+        "weight gradients there",
+        exclude_if=_is_so,
     )
     fragmentation_fraction: Annotated[NonNegativeFloat, Field(lt=1)] = Field(
         0.06, description="reserved over allocated memory, less 1"

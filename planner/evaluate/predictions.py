@@ -16,6 +16,7 @@ from cost_models.schedules.live import split_histories
 from cost_models.schedules.sends import waiting_for_sends
 from cost_models.schedules.simulate import period_s, simulate
 from cost_models.schedules.times import StageTimes
+from cost_models.schedules.whole_backward import first_stages, with_whole_backwards
 from planner.evaluate.runs import Run
 from planner.layout_costs import WAITING, LayoutCosts
 from planner.live import ALL_ALIVE, SETTLED
@@ -100,6 +101,8 @@ def _costs(run: Run, costs: LayoutCosts, index: int, stages: dict[str, Array], c
     boundary = float(costs.per_micro_batch("boundary_bytes")[index])
     stride = int(costs.layouts["pp_stride"][index])
     hops = hop_seconds(run.cluster, run.profile, boundary, stride, layout["pp"])
+    if run.schedule in schedules.SPLIT and not run.recipe.splits_first_stage:
+        chunks = with_whole_backwards(chunks, first_stages(run.placement))
     times = StageTimes.of(
         *(chunks[name] for name in MICRO_BATCH_OUTPUTS),
         first_s=stages["first_s"],
@@ -187,6 +190,7 @@ def _stage_rows(runs: list[Run], chosen: NDArray[np.int64]) -> Rows:
                 "live_layers": (most * run.groups).sum(-1),
                 "has_embedding": (ends == 0).astype(np.int64),
                 "has_head": (ends == run.placement.rank[-1]).astype(np.int64),
+                "head_rank": (ends == run.placement.rank[-1]).astype(np.int64),
                 "live_embedding": np.where(ends == 0, live[:, :, 0].max(-1), 0),
                 **_alive(run, recomputed, (most * recomputed).sum(-1), live[:, :, -1].max(-1)),
             }
@@ -203,10 +207,13 @@ def _chunk_rows(runs: list[Run], chosen: NDArray[np.int64]) -> Rows:
         parts.append(
             {
                 **_common(run, index, int(chosen[index]), pp * vpp),
+                "position": rank,
+                "chunk": chunk,
                 "layers": run.groups.reshape(-1),
                 "recompute_layers": _recomputed(run).reshape(-1),
                 "has_embedding": ((rank == 0) & (chunk == 0)).astype(np.int64),
                 "has_head": ((rank == run.placement.rank[-1]) & (chunk == vpp - 1)).astype(np.int64),
+                "head_rank": (rank == run.placement.rank[-1]).astype(np.int64),
             }
         )
     return joined(parts)

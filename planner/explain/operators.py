@@ -40,7 +40,17 @@ FLOPS: Mapping[str, Any] = {
     "attention_forward_s": lambda batch, heads, queries, keys, width: 2.0 * batch * heads * queries * keys * width,
     "attention_backward_s": lambda *sizes: BACKWARD_ATTENTION * float(np.prod(sizes)),
     **dict.fromkeys(
-        (*COLLECTIVES, *ELEMENTWISE, "launch_s", "beyond_forward_s", "beyond_backward_s", "exposed_s"), lambda *_: 0.0
+        (
+            *COLLECTIVES,
+            *ELEMENTWISE,
+            "launch_s",
+            "beyond_forward_s",
+            "beyond_backward_s",
+            "beyond_split_s",
+            "hop_ends_s",
+            "exposed_s",
+        ),
+        lambda *_: 0.0,
     ),
 }
 

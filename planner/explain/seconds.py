@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from cost_models import exchange
+from cost_models import exchange, stage
 from cost_models import symbols as sym
 from cost_models.symbols import HELD
 from planner.explain.formulas import Formula
@@ -102,8 +102,8 @@ def _recompute_parts(setting: Setting) -> list[TimePart]:
 
 
 def _exchange_parts(setting: Setting) -> list[TimePart]:
-    """What of moving states, in every micro-batch, nothing hides, what adding up gradients takes, and what pipeline
-    ranks exchange for their slices."""
+    """What of moving states, in every micro-batch, nothing hides, what adding up gradients, hops and splitting take,
+    and what pipeline ranks exchange for their slices."""
     model = setting.plan.model
     request, offload, sliced = model.request, model.offload, model.sliced
     seconds = setting.evaluated(
@@ -111,10 +111,14 @@ def _exchange_parts(setting: Setting) -> list[TimePart]:
             "forward": exchange.forward_s(request.model, request.recipe, offload=offload, sliced=sliced),
             "backward": exchange.backward_s(request.model, request.recipe, offload=offload, sliced=sliced),
             "accumulation": exchange.accumulation_s(request.recipe),
+            "hops": stage.hop_seconds(request.recipe, sliced=sliced),
+            "split": stage.split_seconds(request.recipe),
         }
     )
     parts = [TimePart("state_exchange", "stage", "state exchange", 1, seconds["forward"], seconds["backward"], 0.0)]
     parts.append(TimePart("compute", "stage", "adding up gradients", 1, 0.0, 0.0, seconds["accumulation"]))
+    parts.append(TimePart("compute", "stage", "ends of hops", 1, seconds["hops"], seconds["hops"], 0.0))
+    parts.append(TimePart("compute", "stage", "splitting the backward", 1, 0.0, 0.0, seconds["split"]))
     if sliced:
         shared_s = setting.cost("pipeline_exchange_s") / 2
         parts.append(TimePart("pipeline_exchange", "stage", "pipeline exchange", 1, shared_s, shared_s, 0.0))

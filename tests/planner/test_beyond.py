@@ -5,12 +5,14 @@ from dataclasses import replace
 import pytest
 
 from cost_models.specs.beyond import BeyondOperators
-from planner.beyond import InPlace, _of_operators, beyond_operators
+from planner.beyond import InPlace, _of_operators, beyond_operators, hop_end_s
 from planner.predict import CostModel
 from planner.request import PlanRequest, build_request
 from planner.space import layouts, meshes
 
-BEYOND = BeyondOperators(forward_s=2e-3, forward_token_s=1e-6, backward_s=3e-3, backward_token_s=0.0)
+BEYOND = BeyondOperators(
+    forward_s=2e-3, forward_token_s=1e-6, backward_s=3e-3, backward_token_s=0.0, split_s=1e-3, split_token_s=2e-7
+)
 
 
 def request(recipe: str = "runtime-cpu", ranks: int = 1) -> PlanRequest:
@@ -27,7 +29,8 @@ def in_place(asked: PlanRequest, beyond: BeyondOperators, ranks: int = 1) -> lis
         tokens = 256 * size // ranks
         forward_s += beyond.forward_s + tokens * beyond.forward_token_s
         backward_s += beyond.backward_s + tokens * beyond.backward_token_s
-        found.append(InPlace(size, tokens, forward_s, forward_s + backward_s))
+        split_s = forward_s + backward_s + beyond.split_s + tokens * beyond.split_token_s
+        found.append(InPlace(size, tokens, forward_s, forward_s + backward_s, split_s))
     return found
 
 
@@ -37,11 +40,21 @@ def test_what_was_added_is_found() -> None:
     found = beyond_operators([(asked, in_place(asked, BEYOND))])
     assert found is not None
     assert found.model_dump() == pytest.approx(BEYOND.model_dump(), abs=1e-9)
-    faster = [replace(each, forward_s=0.0, both_ways_s=0.0) for each in in_place(asked, BEYOND)]
+    faster = [replace(each, forward_s=0.0, both_ways_s=1e-9, split_s=0.0) for each in in_place(asked, BEYOND)]
     assert beyond_operators([(asked, faster)]) == BeyondOperators(
         forward_s=0.0, forward_token_s=0.0, backward_s=0.0, backward_token_s=0.0
     )
     assert beyond_operators([(asked, [])]) is None
+    whole = [replace(each, split_s=None) for each in in_place(asked, BEYOND)]
+    assert beyond_operators([(asked, whole)]) == found.replaced(split_s=0.0, split_token_s=0.0)
+
+
+def test_ends_of_hops_are_what_a_stage_takes_more() -> None:
+    """A quarter of it, by the share of the layer; 0 where the stage was no slower, None where it was not timed."""
+    layers = [InPlace(1, 256, 1.0, 3.0, None, 3.4), InPlace(2, 512, 2.0, 6.0, None, 7.2)]
+    assert hop_end_s(layers) == pytest.approx((0.1 * 4 + 0.3) / 5)
+    assert hop_end_s([InPlace(1, 256, 1.0, 3.0, None, 2.0)]) == 0.0
+    assert hop_end_s([InPlace(1, 256, 1.0, 3.0)]) is None
 
 
 def test_small_micro_batches_count_as_large_ones() -> None:

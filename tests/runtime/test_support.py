@@ -104,7 +104,7 @@ DESCRIPTIVE: dict[type[BaseModel], tuple[str, ...]] = {
         *("loss_bytes_per_logit", "loss_traffic_bytes", "stranded_logit_bytes", "library_bytes", "kernel_bytes"),
         *("fragmentation_fraction", "growing_segments", "placeholder_gradient_bytes", "communicator_bytes"),
         *("optimizer_temporary_bytes", "optimizer_group_elements", "norm_copy_bytes", "norm_of_shards", "sources"),
-        *("split_keeps_graph", "host_runs_ahead"),
+        *("split_keeps_graph", "splits_first_stage", "host_runs_ahead"),
         *("parameter_copy_bytes", "gradient_copy_bytes"),  # what laying them out costs, not how it is done
         # Habits of a framework that a plan was made under and says itself.
         *("interleaves", "fills_stages", "reshards_in_pipeline"),

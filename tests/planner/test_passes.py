@@ -1,0 +1,61 @@
+"""Ends of hops and layers whose backward is split, by stage and by chunk."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from cost_models import schedules
+from planner.options import chunk_rows, stage_rows
+from planner.passes import PASSES, ends_of_hops, of_passes
+from planner.space import SCHEDULES
+
+Columns = Mapping[str, NDArray[Any]]
+
+
+@pytest.mark.parametrize(
+    ("schedule", "pp", "vpp", "expected"),
+    [
+        ("1f1b", 1, 1, [[0]]),
+        ("1f1b", 3, 1, [[1], [2], [1]]),
+        ("interleaved", 2, 3, [[1, 2, 2], [2, 2, 1]]),
+        ("breadth-first", 1, 3, [[0, 0, 0]]),
+        ("zb-v", 3, 2, [[1, 1], [2, 2], [1, 1]]),
+        ("v-min", 1, 2, [[0, 0]]),
+    ],
+)
+def test_ends_of_hops(schedule: str, pp: int, vpp: int, expected: list[list[int]]) -> None:
+    """One for each neighbour on another rank: ends of the model have one, the turn of a V hands on within its rank."""
+    assert ends_of_hops(schedule, pp, vpp).tolist() == expected
+
+
+def rows_of(schedule: str, pp: int, vpp: int, layers: tuple[int, ...]) -> tuple[Columns, Columns]:
+    """One layout, and a row for each of its stages."""
+    sizes = {"pp": pp, "vpp": vpp, "num_microbatches": 4 * pp, "group_size": 0, "slices": 1, "spread": 0}
+    layouts = {name: np.array([size]) for name, size in {**sizes, "schedule": SCHEDULES.index(schedule)}.items()}
+    position = np.arange(pp)
+    return layouts, stage_rows(layouts, {"layout": 0 * position, "position": position, "layers": np.array(layers)})
+
+
+@pytest.mark.parametrize("schedule", [name for name in SCHEDULES if name in (*schedules.SPLIT, "interleaved", "1f1b")])
+def test_chunks_add_up_to_their_stage(schedule: str) -> None:
+    """Of every count, where layers leave some chunks wider; the first chunk of the model is told apart."""
+    vpp = {"1f1b": 1, "zb-h1": 1, "zb-h2": 1}.get(schedule, 2)
+    layouts, rows = rows_of(schedule, 3, vpp, (4, 5, 3))
+    chunks = chunk_rows(
+        {name: np.repeat(column, vpp) for name, column in rows.items()} | {"recompute_per_chunk": np.zeros(3 * vpp)},
+        np.tile(np.arange(vpp), 3),
+    )
+    for name in PASSES:
+        whole, apart = of_passes(name, layouts, rows), of_passes(name, layouts, chunks).reshape(3, vpp)
+        assert whole.tolist() == apart.sum(axis=1).tolist()
+    split, first = (of_passes(name, layouts, chunks).reshape(3, vpp) for name in PASSES[1:])
+    if schedule in schedules.SPLIT:
+        assert (split + first).sum(axis=1).tolist() == [4, 5, 3]
+        assert np.argwhere(first).tolist() == [[0, 0]]
+        assert split[0, 0] == 0
+    else:
+        assert not split.any()
+        assert not first.any()

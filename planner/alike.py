@@ -33,7 +33,9 @@ def alike_options(model: CostModel, costs: LayoutCosts, rows: Rows) -> tuple[Lay
     `rows` are those of `positions`. Only options that fit and that the target can express are left; they have the
     seconds of `stage_options`, and name the layout by its place among those returned.
     """
-    rows = without_the_inexpressible(model, costs.layouts, stage_rows(costs.layouts, rows), "split")
+    rows = without_the_inexpressible(
+        model, costs.layouts, stage_rows(costs.layouts, rows, model.request.recipe), "split"
+    )
     rows = with_zero_modes(model, costs.layouts, rows)
     found = _on_device(model, costs, rows)
     if model.offload:

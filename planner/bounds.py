@@ -262,12 +262,12 @@ def _alone_s(model: CostModel, costs: LayoutCosts, options: Rows) -> Array:
 def _even_stage(model: CostModel, layouts: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     p, count = layouts["pp"], len(layouts["pp"])
     layers = -(-units(model.request.model) // p)
-    rows = stage_rows(layouts, {"layout": np.arange(count), "position": p - 1, "layers": layers})
+    rows = stage_rows(layouts, {"layout": np.arange(count), "position": p - 1, "layers": layers}, model.request.recipe)
     # Chunks are even, rounded down, so that no split can keep less. The last rank keeps least alive; where weight
     # gradients wait, each count is the least of all ranks.
     least = {name: rows[COLUMNS[name]] for name in ("total", "waiting") if name in counted(layouts)}
     if len(least) > 1:
-        for mine, live in by_schedule(layouts, rows["layout"]):
+        for mine, live in by_schedule(layouts, rows["layout"], model.request.recipe):
             for name, column in least.items():
                 column[mine] = live.least[name]
     alone = (p == 1).astype(np.int64)

@@ -69,7 +69,7 @@ def fixed_candidate(model: CostModel, layout: Mapping[str, int], stages: Sequenc
     layout = {"group_size": 0, **layout}
     columns = with_strides({name: np.array([layout[name]]) for name in LAYOUT_FIELDS})
     costs = LayoutCosts.of(model, columns)
-    options = stage_rows(columns, _positions(stages))
+    options = stage_rows(columns, _positions(stages), model.request.recipe)
     options = with_recompute(options, _column(stages, "recompute"), _column(stages, "recompute_per_chunk"))
     options["zero"] = _column(stages, "zero")
     if model.offload:

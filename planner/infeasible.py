@@ -172,4 +172,4 @@ def _even_stages(model: CostModel, layouts: Columns) -> dict[str, NDArray[Any]]:
     share, rest = np.divmod(units(model.request.model), pp[layout])
     # The last ranks keep fewest micro-batches alive: they can best hold a layer more.
     layers = share + (position >= pp[layout] - rest)
-    return stage_rows(layouts, {"layout": layout, "position": position, "layers": layers})
+    return stage_rows(layouts, {"layout": layout, "position": position, "layers": layers}, model.request.recipe)

@@ -42,12 +42,12 @@ class Live:
     waiting_last: Counts
 
     @classmethod
-    def of(cls, table: ActionTable, head: int) -> Self:
+    def of(cls, table: ActionTable, head: int, *, splits_first_stage: bool = True) -> Self:
         """The counts of a table whose rank number `head` holds the head."""
         if table.schedule not in schedules.SPLIT:
             counts = _peaks(live_histories(table), head)
             return cls(*counts, *(np.zeros_like(count) for count in counts))
-        before, after = split_histories(table)
+        before, after = split_histories(table, splits_first_stage=splits_first_stage)
         total, wide, first, _ = _peaks(before + after, head)
         waiting = _peaks(after, head)
         return cls(total, wide, first, before[..., -1].max(axis=1) + waiting[-1], *waiting)
@@ -68,25 +68,38 @@ def cut_of(schedule: str, group_size: int, slices: int) -> dict[str, int]:
     return cut | ({"group_size": group_size} if schedule in schedules.GROUPED and group_size else {})
 
 
-def live_counts(schedule: str, pp: int, vpp: int, num_microbatches: int, group_size: int = 0, slices: int = 1) -> Live:
+def live_counts(
+    schedule: str,
+    pp: int,
+    vpp: int,
+    num_microbatches: int,
+    group_size: int = 0,
+    slices: int = 1,
+    *,
+    splits_first_stage: bool = True,
+) -> Live:
     """Live counts of a schedule, of groups of its own size or of `group_size`; of slices where there are several.
 
-    GPipe and breadth-first keep every micro-batch; the others stop growing once the pipeline is full.
+    GPipe and breadth-first keep every micro-batch; the others stop growing once the pipeline is full. Without
+    `splits_first_stage` no micro-batch waits for weight gradients alone on the first stage, see `split_histories`.
     """
     if schedule in ALL_ALIVE:
-        return _live_counts(schedule, pp, vpp, 1, 0, slices).times(num_microbatches)
+        return _live_counts(schedule, pp, vpp, 1, 0, slices, True).times(num_microbatches)
     settled = SETTLED * pp if slices == 1 else -(-SETTLED * pp // slices) + 1
     if group_size:
         # Whole groups are left out, so that the last one stays as long as it is.
         whole = max(num_microbatches - settled, 0) // group_size - 1
         settled = num_microbatches - max(whole, 0) * group_size
-    return _live_counts(schedule, pp, vpp, min(num_microbatches, settled), group_size, slices)
+    splits = splits_first_stage or schedule not in schedules.SPLIT
+    return _live_counts(schedule, pp, vpp, min(num_microbatches, settled), group_size, slices, splits)
 
 
 @lru_cache(maxsize=4096)
-def _live_counts(schedule: str, pp: int, vpp: int, num_microbatches: int, group_size: int, slices: int) -> Live:
+def _live_counts(
+    schedule: str, pp: int, vpp: int, num_microbatches: int, group_size: int, slices: int, splits_first_stage: bool
+) -> Live:
     table = schedules.actions(schedule, pp, vpp, num_microbatches, **cut_of(schedule, group_size, slices))
-    return Live.of(table, int(table.placement.rank[-1]))
+    return Live.of(table, int(table.placement.rank[-1]), splits_first_stage=splits_first_stage)
 
 
 def _peaks(histories: IntArray, head: int) -> Peaks:

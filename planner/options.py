@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from cost_models.columns import distinct
 from cost_models.schedules.slimpipe_memory import kv_gradient_chunk_slices
+from cost_models.specs.recipe import FrameworkRecipe
 from planner.capability import without_the_inexpressible
 from planner.every_offload import every_offload
 from planner.fitting import (
@@ -80,13 +81,13 @@ def positions(lower: NDArray[np.int64], upper: NDArray[np.int64]) -> Rows:
     return {"layout": layout, "position": position, "layers": lower[layout, position] + offset}
 
 
-def stage_rows(layouts: Mapping[str, NDArray[Any]], rows: Rows) -> Rows:
+def stage_rows(layouts: Mapping[str, NDArray[Any]], rows: Rows, recipe: FrameworkRecipe) -> Rows:
     """The rows with what their stage holds and keeps alive: ends of the model, chunks, live counts."""
     layout, position, layers = rows["layout"], rows["position"], rows["layers"]
     vpp = layouts["vpp"][layout]
     base, extra = np.divmod(layers, vpp)
     live = {name: np.zeros(len(layout), dtype=np.int64) for name in counted(layouts)}
-    for mine, counts in by_schedule(layouts, layout):
+    for mine, counts in by_schedule(layouts, layout, recipe):
         at = position[mine]
         for name, column in live.items():
             count = getattr(counts, name)
@@ -152,7 +153,9 @@ def counted(layouts: Mapping[str, NDArray[Any]]) -> tuple[str, ...]:
     return LIVE_FIELDS if np.any(SPLIT[layouts["schedule"]]) else LIVE_FIELDS[:4]
 
 
-def by_schedule(layouts: Mapping[str, NDArray[Any]], layout: NDArray[np.int64]) -> Iterator[tuple[Any, Live]]:
+def by_schedule(
+    layouts: Mapping[str, NDArray[Any]], layout: NDArray[np.int64], recipe: FrameworkRecipe
+) -> Iterator[tuple[Any, Live]]:
     """Of layouts named by index: those that run alike, as indices into `layout`, and their live counts."""
     first, which = distinct(TABLE_FIELDS, layouts, len(layouts["pp"]))
     kind = which[layout]
@@ -161,7 +164,8 @@ def by_schedule(layouts: Mapping[str, NDArray[Any]], layout: NDArray[np.int64]) 
     kinds = zip(*(layouts[name][first].tolist() for name in TABLE_FIELDS), strict=True)
     for start, end, (schedule, *cut) in zip(ends, ends[1:], kinds, strict=False):
         if end > start:
-            yield order[start:end], live_counts(SCHEDULES[schedule], *cut)
+            counts = live_counts(SCHEDULES[schedule], *cut, splits_first_stage=recipe.splits_first_stage)
+            yield order[start:end], counts
 
 
 def stage_options(model: CostModel, costs: LayoutCosts, rows: Rows, budget_s: Array | None = None) -> Rows:
@@ -189,7 +193,7 @@ def affordable(model: CostModel, costs: LayoutCosts, rows: Rows, budget_s: Array
 
 def _in_budget(model: CostModel, costs: LayoutCosts, rows: Rows, budget_s: Array | None) -> Rows:
     """The rows of `positions` for every ZeRO mode, without those over the budget: recompute would take longer yet."""
-    rows = stage_rows(costs.layouts, rows)
+    rows = stage_rows(costs.layouts, rows, model.request.recipe)
     if model.request.recipe.host_runs_ahead:  # else ranks differ in their hops, too
         rows = with_stage_numbers(rows)
     rows = with_zero_modes(model, costs.layouts, rows)

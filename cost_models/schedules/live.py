@@ -3,6 +3,7 @@
 import numpy as np
 
 from cost_models.schedules.table import ActionTable, IntArray, Kind
+from cost_models.schedules.whole_backward import first_stages
 
 
 def live_chunks(table: ActionTable) -> IntArray:
@@ -79,13 +80,19 @@ def split_history(table: ActionTable, rank: int) -> tuple[IntArray, IntArray]:
     return begun - ended, split - freed
 
 
-def split_histories(table: ActionTable) -> tuple[IntArray, IntArray]:
-    """The two live vectors of `split_history` for all ranks, [ranks, most actions, chunks] each, padded with zeros."""
+def split_histories(table: ActionTable, *, splits_first_stage: bool = True) -> tuple[IntArray, IntArray]:
+    """The two live vectors of `split_history` for all ranks, [ranks, most actions, chunks] each, padded with zeros.
+
+    Where the backward of the model's first stage is not split, what waits there lacks all of it.
+    """
     most = int(np.diff(table.rank_start).max())
     before, after = np.zeros((2, table.ranks, most, table.chunks), dtype=np.int64)
     for rank in range(table.ranks):
         own = split_history(table, rank)
         before[rank, : len(own[0])], after[rank, : len(own[1])] = own
+    if not splits_first_stage:
+        whole = first_stages(table.placement)[:, None]
+        before, after = before + after * whole, after * ~whole
     return before, after
 
 

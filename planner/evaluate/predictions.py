@@ -159,7 +159,7 @@ def _alive(run: Run, recomputed: Array, again: Array, in_last: NDArray[np.int64]
         nothing = {name: np.zeros(pp) for name in WAITING}
         return {**nothing, "live_recompute_layers": again, "live_head": np.where(with_head, in_last, 0)}
     table = schedules.actions(run.schedule, pp, vpp, _settled(run.schedule, pp, run.layout["num_microbatches"]))
-    busy, waiting = split_histories(table)
+    busy, waiting = split_histories(table, splits_first_stage=run.recipe.splits_first_stage)
     head = waiting[:, :, -1].max(-1)
     return {
         "live_recompute_layers": again - (waiting * recomputed[:, None]).sum(-1).max(-1),

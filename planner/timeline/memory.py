@@ -102,18 +102,25 @@ def _waiting_bytes(pipeline: Pipeline, rows: Rows, *, split: bool) -> FloatArray
 
 
 def _saved_bytes(pipeline: Pipeline, rows: Rows, *, split: bool) -> FloatArray:
-    """[ranks, chunks] bytes that one slice keeps in each chunk; where `split`, until its weight gradient."""
+    """[ranks, chunks] bytes that one slice keeps in each chunk; where `split`, until its weight gradient.
+
+    Where the first stage does not split its backward, there it is all that it kept before.
+    """
     ranks, vpp = len(rows["layers"]), pipeline.layout["vpp"]
     repeated = {name: np.repeat(column, vpp) for name, column in rows.items()}
     chunks = chunk_rows(repeated, np.tile(np.arange(vpp), ranks))
+    whole = (
+        0 if pipeline.model.request.recipe.splits_first_stage else (chunks["position"] == 0) & (chunks["chunk"] == 0)
+    )
+    waits = split * (1 - whole)
     alive = {
         "live_layers": chunks["layers"],
-        "live_recompute_layers": chunks["recompute_layers"] * (1 - split),
+        "live_recompute_layers": chunks["recompute_layers"] * (1 - waits),
         "live_embedding": chunks["has_embedding"],
         "live_head": chunks["has_head"] > 0,
-        "waiting_layers": chunks["layers"] * split,
-        "waiting_embedding": chunks["has_embedding"] * split,
-        "waiting_head": (chunks["has_head"] > 0) * split,
+        "waiting_layers": chunks["layers"] * waits,
+        "waiting_embedding": chunks["has_embedding"] * waits,
+        "waiting_head": (chunks["has_head"] > 0) * waits,
     }
     return pipeline.model.stages(pipeline.costs, {**chunks, **alive}, "phases")["saved_bytes"].reshape(ranks, vpp)
 

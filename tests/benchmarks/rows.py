@@ -51,7 +51,9 @@ def _layouts() -> tuple[CostModel, LayoutCosts]:
 def _every_option(model: CostModel, costs: LayoutCosts) -> list[Rows]:
     """The rows of every number of layers about an even share, ZeRO mode and recompute set; a table a set."""
     lower, upper, _ = windows.window(model, costs, windows.even_budget_s(model, costs))
-    rows = options.with_stage_numbers(options.stage_rows(costs.layouts, options.positions(lower, upper)))
+    rows = options.with_stage_numbers(
+        options.stage_rows(costs.layouts, options.positions(lower, upper), model.request.recipe)
+    )
     rows = options.with_zero_modes(model, costs.layouts, rows)
     whole = rows["chunk_layers"] + (rows["wide_chunks"] > 0)
     return [with_recompute(rows, index, whole * (index > 0)) for index in searched_sets(model)]

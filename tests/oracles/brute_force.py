@@ -175,7 +175,7 @@ class BruteForce:
     def _row(
         self, layout: Row, index: int, position: int, sizes: list[int], zero: int, recompute: int, count: int
     ) -> Row:
-        of_ranks = live_vectors(*(layout[name] for name in TABLE_FIELDS))
+        of_ranks = live_vectors(*(layout[name] for name in TABLE_FIELDS), self.request.recipe.splits_first_stage)
         busy, waiting = of_ranks[position]
         alive = [[b + w for b, w in zip(*pair, strict=True)] for pair in zip(busy, waiting, strict=True)]
         recomputed = [min(count, size) for size in sizes]
@@ -208,6 +208,7 @@ class BruteForce:
             "live_head": max(live[-1] for live in at_head) + last_waiting if head else 0,
             "waiting_embedding": embedding * max(live[0] for live in waiting),
             "waiting_head": head * last_waiting,
+            **_for_the_pipeline(layout, position, dict(enumerate(sizes))),
             **self._shares_of_all,
         }
 
@@ -226,10 +227,15 @@ class BruteForce:
                 "has_embedding": embedding if chunk == 0 else 0,
                 "has_head": head if chunk == layout["vpp"] - 1 else 0,
             }
+            ends |= _for_the_pipeline(layout, position, {chunk: size})
             parts = [{**row, **ends, "layers": size, "recompute_layers": min(row["count"], size)} for row in rows]
             by_chunk.append(self._evaluate(parts, "chunk"))
         whole = self._evaluate(rows, "times")
         first, second, third = (np.stack([seconds[name] for seconds in by_chunk], axis=1) for name in TIMES)
+        is_split = SCHEDULES[layout["schedule"]] in schedules.SPLIT
+        if position == 0 and is_split and not self.request.recipe.splits_first_stage:
+            third[:, 0] += second[:, 0]  # the whole backward of chunk 0 comes with its weight gradients
+            second[:, 0] = 0.0
         none = np.zeros_like(first)
         grows = self.model.sliced and layout["vpp"] == 1
         attention = tuple(whole[name][:, None] if grows else none for name in ATTENTION)
@@ -257,13 +263,36 @@ def _table(schedule: int, pp: int, vpp: int, m: int, group: int, slices: int) ->
 
 
 @lru_cache(maxsize=512)
-def live_vectors(schedule: int, pp: int, vpp: int, m: int, group: int, slices: int) -> list[tuple[Vectors, Vectors]]:
+def live_vectors(
+    schedule: int, pp: int, vpp: int, m: int, group: int, slices: int, splits_first_stage: bool
+) -> list[tuple[Vectors, Vectors]]:
     """For each rank, the micro-batches (or slices) of each chunk alive at any time, from the whole table.
 
-    Those whose input gradient is still to come, and those that wait for their weight gradient alone.
+    Those whose input gradient is still to come, and those that wait for their weight gradient alone: on a first stage
+    that does not split its backward there are none of these.
     """
     table = _table(schedule, pp, vpp, m, group, slices)
-    return [(busy.tolist(), waiting.tolist()) for busy, waiting in (split_history(table, rank) for rank in range(pp))]
+    found = [(busy.tolist(), waiting.tolist()) for busy, waiting in (split_history(table, rank) for rank in range(pp))]
+    for busy, waiting in zip(*found[0], strict=True) if not splits_first_stage else ():
+        busy[0] += waiting[0]
+        waiting[0] = 0
+    return found
+
+
+def _for_the_pipeline(layout: Row, position: int, sizes: dict[int, int]) -> Row:
+    """Of chunks of a stage with so many layers: ends of hops in one direction, and layers of split backwards."""
+    name, pp, vpp = SCHEDULES[layout["schedule"]], layout["pp"], layout["vpp"]
+    place = schedules.placement(name, pp, vpp)
+    rank_of = [-1, *place.rank.tolist(), -1]  # nobody is in front of the model or behind it
+    stage_of = place.stage_of()[position]
+    sides = [rank_of[1 + stage_of[chunk] + side] for chunk in sizes for side in (-1, 1)]
+    split = {chunk: size if name in schedules.SPLIT else 0 for chunk, size in sizes.items()}
+    first = split.pop(0, 0) if position == 0 else 0
+    return {
+        "hop_ends": sum(other not in (-1, position) for other in sides),
+        "split_layers": sum(split.values()),
+        "first_split_layers": first,
+    }
 
 
 def _most(vectors: Vectors, chunks: list[bool]) -> int:

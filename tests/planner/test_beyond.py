@@ -2,13 +2,17 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from cost_models.specs.beyond import BeyondOperators
 from planner.beyond import InPlace, _of_operators, beyond_operators, hop_end_s
+from planner.fitting import with_recompute
+from planner.layout_costs import LayoutCosts
+from planner.options import stage_rows
 from planner.predict import CostModel
 from planner.request import PlanRequest, build_request
-from planner.space import layouts, meshes
+from planner.space import SCHEDULES, layouts, meshes, take
 
 BEYOND = BeyondOperators(
     forward_s=2e-3, forward_token_s=1e-6, backward_s=3e-3, backward_token_s=0.0, split_s=1e-3, split_token_s=2e-7
@@ -107,3 +111,28 @@ def test_it_is_part_of_a_layer_where_nothing_hides_it(recipe: str, counts: int) 
     for name, seconds in added.items():
         assert more[f"layer_{name}_s"] - plain[f"layer_{name}_s"] == pytest.approx(counts * seconds, abs=1e-12)
     assert more["head_forward_s"] == pytest.approx(plain["head_forward_s"])
+
+
+@pytest.mark.parametrize(("recipe", "counts"), [("runtime-cpu", 1), ("torchtitan-eager", 0)])
+def test_hops_and_splits_are_part_of_a_stage_where_nothing_hides_them(recipe: str, counts: int) -> None:
+    """Of each pass what it sends and receives; of the weight gradient its layers behind the model's first chunk."""
+    asked = request(recipe, ranks=2).replaced(fixed={"cp": 1, "tp": 1, "pp": 2})
+    profile = asked.profile.replaced(beyond=BEYOND, hop_end_s=1e-3)
+    beside = asked.profile.replaced(beyond=BEYOND.replaced(split_s=0.0, split_token_s=0.0))
+    columns = layouts(asked, meshes(asked))
+    columns = take(columns, np.isin(columns["schedule"], [SCHEDULES.index(name) for name in ("1f1b", "zb-h1", "zb-v")]))
+    count = len(columns["pp"])
+    rows = {"layout": np.arange(count), "position": np.arange(count) % 2, "layers": np.full(count, 4)}
+    rows = with_recompute(stage_rows(columns, rows, asked.recipe), 0, 0 * rows["layers"]) | {"zero": 0 * rows["layers"]}
+    found = []
+    for each in (beside, profile):
+        model = CostModel(asked.replaced(profile=each))
+        found.append(model.stages(LayoutCosts.of(model, columns), rows, "all"))
+    name = np.array(SCHEDULES)[columns["schedule"]]
+    ends_s = np.where(name == "zb-v", 2, 1) * 1e-3
+    layers = np.select([name == "1f1b", rows["position"] == 1, name == "zb-h1"], [0, 4, 0], 2)
+    split_s = layers * (BEYOND.split_s + 256 * columns["micro_batch_size"] * BEYOND.split_token_s)
+    wanted = {"forward_s": ends_s, "input_grad_s": ends_s, "weight_grad_s": split_s, "compute_s": 2 * ends_s + split_s}
+    for output, seconds in wanted.items():
+        assert found[1][output] - found[0][output] == pytest.approx(counts * seconds, abs=1e-12)
+    assert {"1f1b", "zb-h1", "zb-v"} == set(name)

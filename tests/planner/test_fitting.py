@@ -23,7 +23,7 @@ def some_rows(model: CostModel) -> tuple[LayoutCosts, Columns]:
     share = -(-units(model.request.model) // every["pp"])
     layers = np.maximum(every["vpp"], drawn.integers(1, 2 * share + 1))
     chosen = {"layout": np.arange(len(share)), "position": drawn.integers(0, every["pp"]), "layers": layers}
-    return LayoutCosts.of(model, every), with_zero_modes(model, every, stage_rows(every, chosen))
+    return LayoutCosts.of(model, every), with_zero_modes(model, every, stage_rows(every, chosen, model.request.recipe))
 
 
 @pytest.mark.parametrize("target", ["any", "runtime"])

@@ -61,7 +61,7 @@ def test_least_optimizer_offload_that_fits() -> None:
         "layers": np.maximum(4 // costs.layouts["pp"], 1),
         "zero": np.zeros(count, dtype=np.int64),
     }
-    rows = with_recompute(options.stage_rows(costs.layouts, rows), 0, np.zeros(count, dtype=np.int64))
+    rows = with_recompute(options.stage_rows(costs.layouts, rows, request.recipe), 0, np.zeros(count, dtype=np.int64))
     capacity = request.capacity_bytes / (1 + MARGIN)
     seen = 0
     for part, origin in offloaded(model, costs, rows, capacity):

@@ -9,6 +9,7 @@ import pytest
 from cost_models import schedules
 from cost_models.schedules import V_SHAPED, interleaved
 from cost_models.schedules.live import split_history
+from cost_models.specs.recipe import FrameworkRecipe
 from planner.fitting import FULL, MARGIN, with_recompute
 from planner.layout_costs import LayoutCosts
 from planner.live import ALL_ALIVE, SETTLED, Live, live_counts
@@ -30,6 +31,7 @@ GROUPS = [
     for group in (0, p + 1, 2 * p, 2 * p + 3, m)
     if interleaved.legal(p, v, m, group_size=group or None)
 ]
+RECIPE = FrameworkRecipe(name="any")
 SPLIT = [
     *((name, p, 1, m) for name in ("zb-h1", "zb-h2") for p in (2, 3, 5, 8) for m in (1, 4, 11, 26, 40)),
     *((name, p, 2, m) for name in V_SHAPED for p in (2, 3, 4, 7) for m in (1, 4, 8, 15, 30)),
@@ -195,7 +197,7 @@ def test_a_stage_knows_what_it_holds() -> None:
         name: np.array([value]) for name, value in {"schedule": 1, "slices": 1, "group_size": 0, "spread": 0}.items()
     }
     rows = {"layout": np.zeros(2, dtype=np.int64), "position": np.arange(2), "layers": np.array([3, 4])}
-    stage = stage_rows(columns, rows)
+    stage = stage_rows(columns, rows, RECIPE)
     assert stage["has_embedding"].tolist() == [1, 0]
     assert stage["has_head"].tolist() == [0, 1]
     assert stage["live_total"].tolist() == [5, 3]

@@ -8,11 +8,13 @@ import pytest
 from numpy.typing import NDArray
 
 from cost_models import schedules
+from cost_models.specs.recipe import FrameworkRecipe
 from planner.options import chunk_rows, stage_rows
 from planner.passes import PASSES, ends_of_hops, of_passes
 from planner.space import SCHEDULES
 
 Columns = Mapping[str, NDArray[Any]]
+RECIPE = FrameworkRecipe(name="any")
 
 
 @pytest.mark.parametrize(
@@ -36,7 +38,9 @@ def rows_of(schedule: str, pp: int, vpp: int, layers: tuple[int, ...]) -> tuple[
     sizes = {"pp": pp, "vpp": vpp, "num_microbatches": 4 * pp, "group_size": 0, "slices": 1, "spread": 0}
     layouts = {name: np.array([size]) for name, size in {**sizes, "schedule": SCHEDULES.index(schedule)}.items()}
     position = np.arange(pp)
-    return layouts, stage_rows(layouts, {"layout": 0 * position, "position": position, "layers": np.array(layers)})
+    return layouts, stage_rows(
+        layouts, {"layout": 0 * position, "position": position, "layers": np.array(layers)}, RECIPE
+    )
 
 
 @pytest.mark.parametrize("schedule", [name for name in SCHEDULES if name in (*schedules.SPLIT, "interleaved", "1f1b")])

@@ -16,7 +16,7 @@ from planner.incumbent import Candidate, Search
 from planner.layout_costs import LayoutCosts
 from planner.options import positions, stage_options
 from planner.pipeline import Pipeline
-from planner.predict import ATTENTION_OUTPUTS, CostModel
+from planner.predict import ATTENTION_OUTPUTS, MICRO_BATCH_OUTPUTS, CostModel
 from planner.pruning import can_fit
 from planner.request import build_request
 from planner.space import LAYOUT_FIELDS, layouts, meshes
@@ -39,6 +39,14 @@ from tests.oracles.spaces import (
     Space,
 )
 
+# Torch's split backwards, and what each hop, layer and split takes of a host that does not run ahead.
+ON_A_PROCESSOR = (
+    "recipe.splits_first_stage=false",
+    "recipe.host_runs_ahead=false",
+    "profile.hop_end_s=2e-5",
+    'profile.beyond={"forward_s": 1e-5, "forward_token_s": 0, "backward_s": 2e-5, "backward_token_s": 0, '
+    '"split_s": 3e-5}',
+)
 ANY = [
     Space(4, 4, 4, 0.25),
     Space(4, 5, 4, 0.6, gpus_per_node=1, changes=SLOW_NETWORK + NO_OVERLAP),
@@ -55,6 +63,7 @@ ANY = [
     Space(3, 6, 6, 0.5, schedule="zb-h1,zb-h2", changes=ODD_HEADS + UNFUSED),
     Space(3, 7, 6, 0.3, schedule="zb-v,v-half,v-min", gpus_per_node=1, changes=ODD_HEADS + WIDE_ENDS + SLOW_NETWORK),
     Space(3, 6, 6, 0.3, schedule="dualpipe-v,flexible,breadth-first", changes=ODD_HEADS + LEADING_DENSE + NO_OVERLAP),
+    Space(3, 6, 6, 0.3, schedule="zb-h1,zb-v,dualpipe-v,interleaved", changes=ODD_HEADS + ON_A_PROCESSOR),
 ]
 # Brute force takes seconds on each: the quick run takes every third space.
 EACH = pytest.mark.parametrize(
@@ -165,9 +174,16 @@ def test_rounds_of_1f1b_hold_for_a_slow_first_stage(m: int) -> None:
 
 @EACH
 def test_chunks_add_up_to_the_stage(space: Space) -> None:
-    """Seconds of a micro-batch are those of the chunks together, for every option."""
+    """Seconds of a micro-batch are those of the chunks together, for every option.
+
+    A backward that is whole on the first stage takes as long there as its two parts would.
+    """
     for _, pipeline in with_pipeline(space):
-        for name, seconds in pipeline.chunk_s.items():
+        moved, kept = (
+            [seconds[name] for name in MICRO_BATCH_OUTPUTS[1:]] for seconds in (pipeline.chunk_s, pipeline._own_chunk_s)
+        )
+        assert np.allclose(sum(moved), sum(kept), rtol=1e-12, atol=0)
+        for name, seconds in pipeline._own_chunk_s.items():
             assert np.allclose(seconds.sum(axis=1), pipeline.options[name], rtol=1e-12, atol=0)
             if name in ATTENTION_OUTPUTS:
                 continue

@@ -121,7 +121,7 @@ def test_more_data_parallelism_never_takes_more_memory(stage_layers: int) -> Non
     exists = np.arange(int(pp.max())) < pp
     layers = np.maximum(stage_layers, columns["vpp"][:, None])
     rows = positions(np.where(exists, layers, 0), np.where(exists, layers, -1))
-    rows = stage_rows(columns, rows)
+    rows = stage_rows(columns, rows, request.recipe)
     compared = 0
     for zero in range(5):
         for recompute in (0, FULL):

@@ -37,7 +37,7 @@ def test_torch_sends_and_receives_as_often(name: str, pp: int, vpp: int) -> None
     lowered = _add_send_recv(actions_of(table), stage_to_rank=rank_of.__getitem__, num_stages=len(rank_of))
     ends = ends_of_hops(name, pp, vpp).sum(axis=1)
     for rank, actions in lowered.items():
-        counts = Counter(str(action.computation_type) for action in actions)
+        counts = Counter(action.computation_type.name for action in actions)
         for kinds in (FORWARD, BACKWARD):
             assert sum(counts[kind] for kind in kinds) == 12 * ends[rank]
 

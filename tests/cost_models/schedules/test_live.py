@@ -5,6 +5,7 @@ from cost_models import schedules
 from cost_models.schedules import v_half, v_min
 from cost_models.schedules.live import live_chunks, live_history, peak_live, split_histories, split_history
 from cost_models.schedules.table import ActionTable, Kind
+from cost_models.schedules.whole_backward import first_stages
 from tests.cost_models.schedules.cases import ALL, SHAPES, table_of
 
 
@@ -139,3 +140,15 @@ def test_split_histories_are_those_of_each_rank(name: str) -> None:
         for whole, own in zip((before, after), split_history(table, rank), strict=True):
             assert np.array_equal(whole[rank, : len(own)], own)
             assert not whole[rank, len(own) :].any()
+
+
+@pytest.mark.parametrize("name", ["zb-h2", "zb-v", "dualpipe"])
+def test_nothing_waits_on_a_first_stage_that_is_not_split(name: str) -> None:
+    """All of it lacks its whole backward, as much as before together; elsewhere the same waits."""
+    table = schedules.actions(name, 4, 1 if name == "zb-h2" else 2, 8)
+    (before, after), (busy, waiting) = (split_histories(table, splits_first_stage=each) for each in (True, False))
+    assert np.array_equal(before + after, busy + waiting)
+    first = first_stages(table.placement)
+    changed = (after != waiting).any(axis=1)
+    assert np.array_equal(changed, first)
+    assert not waiting.transpose(0, 2, 1)[first].any()

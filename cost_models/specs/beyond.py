@@ -9,11 +9,6 @@ from cost_models.specs.base import NonNegativeFloat, Spec
 __all__ = ["BeyondOperators"]
 
 
-def _is_zero(value: float) -> bool:
-    """Whether nothing of a kind was shown, so that it is left out of documents and digests."""
-    return value == 0
-
-
 class BeyondOperators(Spec):
     """Seconds of a layer, forward and backward: a constant, and one for each token of a rank.
 
@@ -27,7 +22,5 @@ class BeyondOperators(Spec):
     forward_token_s: NonNegativeFloat = Field(description="for each token of it, s")
     backward_s: NonNegativeFloat = Field(description="of a layer's backward, s")
     backward_token_s: NonNegativeFloat = Field(description="for each token of it, s")
-    split_s: NonNegativeFloat = Field(
-        0.0, description="more of a backward whose weight gradients come later, s", exclude_if=_is_zero
-    )
-    split_token_s: NonNegativeFloat = Field(0.0, description="for each token of it, s", exclude_if=_is_zero)
+    split_s: NonNegativeFloat = Field(0.0, description="more of a backward whose weight gradients come later, s")
+    split_token_s: NonNegativeFloat = Field(0.0, description="for each token of it, s")

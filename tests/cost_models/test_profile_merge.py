@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from cost_models.profile_difference import difference
 from cost_models.profile_merge import merged
 from cost_models.rate_tables import rate_tables
+from cost_models.specs.beyond import BeyondOperators
 from cost_models.specs.catalog import load_gpu, load_profile
 from cost_models.specs.errors import SpecError
 from cost_models.specs.measured_profile import MeasuredProfile, dumps
@@ -120,9 +121,9 @@ def test_what_layers_take_beyond_operators_is_the_median() -> None:
 
     def timed(seconds: float) -> Callable[[Fields], None]:
         def change(fields: Fields) -> None:
-            passes = ("forward_s", "forward_token_s", "backward_s", "backward_token_s")
-            fields["profile"]["beyond"] = dict.fromkeys(passes, seconds)
-            fields["profile"]["beyond_shared"] = dict.fromkeys(passes, 2 * seconds)
+            fields["profile"]["beyond"] = dict.fromkeys(BeyondOperators.model_fields, seconds)
+            fields["profile"]["beyond_shared"] = dict.fromkeys(BeyondOperators.model_fields, 2 * seconds)
+            fields["profile"]["hop_end_s"] = 3 * seconds
             tables = fields["profile"]["provenance"]["tables"]
             tables["layers"] = tables["launch"]
 
@@ -133,6 +134,7 @@ def test_what_layers_take_beyond_operators_is_the_median() -> None:
     assert set(found.beyond.model_dump().values()) == {2.0}
     assert found.beyond_shared is not None
     assert set(found.beyond_shared.model_dump().values()) == {4.0}
+    assert found.hop_end_s == 6.0
     assert merged([node(), node()], names(2)).measured.profile.beyond is None
 
 

@@ -10,6 +10,8 @@ import pytest
 from rich.console import Console
 
 from cost_models.specs import catalog
+from cost_models.specs.beyond import BeyondOperators
+from cost_models.specs.profile import HardwareProfile
 from planner.document import PlanDocument, read
 from planner.errors import RequestError
 from planner.explain.explanation import Explanation, explain
@@ -68,9 +70,31 @@ def test_what_is_printed_of_every_kind_of_plan_adds_up(kind):
     assert _adds_up(document).notes == ()
 
 
-def _adds_up(document: PlanDocument, ranks: list[int] | None = None) -> Explanation:
-    chosen = Plan(planned(document)).chosen
-    explanation = explain(document, ranks)
+def test_what_hops_and_split_backwards_take_of_a_processor_is_told():
+    """Named as parts of their passes, which add up; where a profile has shown neither, nothing is told of them."""
+    request = build_request(
+        "data/loop/small-llama.toml",
+        2,
+        gpu="l4",
+        seq_len="256",
+        global_batch=8,
+        target="runtime",
+        recipe="runtime-cpu",
+        schedule="zb-h1",
+    ).replaced(fixed={"cp": 1, "tp": 1, "pp": 2})
+    beyond = BeyondOperators(forward_s=1e-4, forward_token_s=0.0, backward_s=1e-4, backward_token_s=0.0, split_s=1e-4)
+    shown = request.profile.replaced(beyond=beyond, hop_end_s=1e-4)
+    of_pipelines = {"ends of hops", "splitting the backward"}
+    for profile, told in ((request.profile, set()), (shown, of_pipelines)):
+        explanation = _adds_up(plan(request.replaced(profile=profile)), profile=profile)
+        assert {part.name for part in explanation.stages[1].time.parts} & of_pipelines == told
+
+
+def _adds_up(
+    document: PlanDocument, ranks: list[int] | None = None, profile: HardwareProfile | None = None
+) -> Explanation:
+    chosen = Plan(planned(document, profile)).chosen
+    explanation = explain(document, ranks, profile)
     for stage in explanation.stages:
         causes = sum(cause.value for cause in stage.memory.causes)
         assert causes == pytest.approx(float(chosen["device_bytes"][stage.rank]), rel=1e-6)

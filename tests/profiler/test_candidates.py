@@ -13,7 +13,7 @@ from profiler.candidates import IN_PLACE, candidates, host_copies, that_fit
 from profiler.errors import ProfilerError
 from profiler.points import Point
 from profiler.work import most_bytes
-from runtime import alone, alone_layers, alone_links, alone_states
+from runtime import alone, alone_layers, alone_links, alone_stages, alone_states
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +61,7 @@ def test_every_point_has_a_maker(request_of_two: PlanRequest) -> None:
         bytes_of_a_token(request_of_two),
         2,
     )
-    of_layers = {**alone_layers.MAKERS, **alone_layers.SHARED_MAKERS}
+    of_layers = {**alone_layers.MAKERS, **alone_layers.SHARED_MAKERS, **alone_stages.MAKERS}
     makers = {**alone.MAKERS, **alone_states.MAKERS, **alone_links.MAKERS, **of_layers}
     assert {*found, *host_copies()} == set(makers)
     for name, points in found.items():

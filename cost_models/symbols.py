@@ -109,7 +109,9 @@ waiting_head = _count("waiting_head", "micro-batches", "those of live_head that 
 # What of the passes of one micro-batch through it is not for its own sake.
 hop_ends = _count("hop_ends", "hops", "sent to other ranks and received from them, one direction")
 split_layers = _count(
-    "split_layers", "layers", "those of layers whose backward is split, the model's first chunk apart"
+    "split_layers",
+    "layers",
+    "those of layers whose backward is split, the model's first chunk apart; where some micro-batches are, their part",
 )
 first_split_layers = _count("first_split_layers", "layers", "layers of the model's first chunk where backwards split")
 

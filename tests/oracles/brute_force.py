@@ -4,6 +4,7 @@ Costs come from `CostModel.stages` and steps from the simulator, as they do in t
 a stage has, what fits and which assignment is best is worked out here, from the definitions.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,7 +18,7 @@ from cost_models import schedules
 from cost_models.communication import hop_seconds
 from cost_models.schedules.live import split_history
 from cost_models.schedules.simulate import simulate
-from cost_models.schedules.table import ActionTable
+from cost_models.schedules.table import ActionTable, Kind
 from cost_models.schedules.times import StageTimes
 from planner.layout_costs import LayoutCosts
 from planner.predict import CostModel
@@ -286,7 +287,9 @@ def _for_the_pipeline(layout: Row, position: int, sizes: dict[int, int]) -> Row:
     rank_of = [-1, *place.rank.tolist(), -1]  # nobody is in front of the model or behind it
     stage_of = place.stage_of()[position]
     sides = [rank_of[1 + stage_of[chunk] + side] for chunk in sizes for side in (-1, 1)]
-    split = {chunk: size if name in schedules.SPLIT else 0 for chunk, size in sizes.items()}
+    actions = _table(*(layout[name] for name in TABLE_FIELDS)).rank_actions(position)
+    later = Counter(action.chunk for action in actions if action.kind is Kind.WEIGHT_GRAD)
+    split = {chunk: size * later[chunk] / layout["num_microbatches"] for chunk, size in sizes.items()}
     first = split.pop(0, 0) if position == 0 else 0
     return {
         "hop_ends": sum(other not in (-1, position) for other in sides),

@@ -37,11 +37,16 @@ def _layer_shapes(detail: Sizes, parameters: int) -> list[list[tuple[int, ...]]]
 
 
 def _sharded(sizes: Sizes, detail: Sizes, device: torch.device) -> tuple[nn.Sequential, list[FSDPModule]]:
-    """Layers whose states FSDP2 keeps for this rank alone, as a plan without data parallelism has them."""
+    """Layers whose states FSDP2 keeps for this rank alone, as a plan without data parallelism has them.
+
+    Their parameters are those that the optimizer steps, in fp32, until they are gathered.
+    """
     root = nn.Sequential(*(_Layer(shapes, device) for shapes in _layer_shapes(detail, sizes[0])))
     shard_alone(root, device)
-    root(torch.zeros(1, device=device))  # FSDP2 sets itself up at the first forward
+    root(torch.zeros(1, device=device))  # FSDP2 sets itself up at the first forward, and gathers all
     layers: list[Any] = list(root)
+    for layer in layers:
+        layer.reshard()
     return root, layers
 
 
@@ -115,7 +120,9 @@ def _optimizer_step(sizes: Sizes, detail: Sizes, device: torch.device) -> Alone:
     """The norm of gradients, their scaling, and AdamW, over the parameters of some layers."""
     _, layers = _sharded(sizes, detail, device)
     parameters = [parameter for layer in layers for parameter in layer.parameters()]
-    gradients = [torch.randn_like(parameter) for parameter in parameters]
+    gradients = [torch.zeros_like(parameter) for parameter in parameters]
+    for gradient in gradients:
+        local_part(gradient).normal_()
     adamw = adamw_of(parameters, Settings())
 
     def run() -> None:

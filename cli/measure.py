@@ -92,12 +92,13 @@ def measured_profile(
     """The MeasuredProfile of this machine for the layouts of some models; None on a rank that only follows."""
     import time
 
+    from cli.in_place import with_layers
     from profiler.candidates import reference, that_fit
     from profiler.device import check, facts_of, used_bytes
     from profiler.profile import About, profile_of
     from profiler.session import Session
     from profiler.work import most_bytes
-    from runtime import alone, alone_layers, alone_stages
+    from runtime.alone_table import MAKERS
 
     began = time.monotonic()
     kind = _kind(device)
@@ -105,14 +106,7 @@ def measured_profile(
     check(kind, ranks)
     facts = facts_of(kind, ranks)
     found, counted = _candidates(models, ranks, kind, seq_len, global_batch)
-    found = that_fit(
-        found,
-        partial(
-            most_bytes,
-            makers={**alone.MAKERS, **alone_layers.MAKERS, **alone_layers.SHARED_MAKERS, **alone_stages.MAKERS},
-        ),
-        MEMORY_SHARE * facts.memory_bytes,
-    )
+    found = that_fit(found, partial(most_bytes, makers=MAKERS), MEMORY_SHARE * facts.memory_bytes)
     about = {"device": facts.name, "ranks": ranks, "models": list(models), "seq_len": seq_len, "batch": global_batch}
     finished = _finished(journal, about)
     taken = used_bytes() if kind == "cuda" else 0
@@ -137,38 +131,13 @@ def measured_profile(
         counted,
         About(facts, kind, ranks, method, budget_s, duration_s, notes=notes, **set_aside, **_known(kind, facts)),
     )
-    return _with_layers(profile, measured, models, kind, seq_len, global_batch)
-
-
-def _with_layers(
-    profile: Any, measured: Sequence[Any], models: Sequence[str], kind: str, seq_len: Any, global_batch: Any
-) -> Any:
-    """The profile with what layers and hops took beyond operators, where the host's work is not hidden."""
-    from planner.beyond import beyond_operators, hop_end_s
-    from planner.pipelines import divisors
-
-    if kind != "cpu":
+    if kind == "cuda":  # what the host does between operators hides behind the device's work
         return profile
-
-    def timed(ranks: int) -> Iterator[Any]:
-        """Every model's request for so many ranks that share layers, with what these were timed to take."""
-        for name in models:
-            request = _request(name, ranks, kind, seq_len, global_batch)
-            on_ranks = profile.cluster.with_gpus(ranks)
-            fixed = {**request.fixed, "tp": ranks}
-            request = request.replaced(cluster=on_ranks, profile=profile.profile, fixed=fixed)
-            yield request, _in_place(measured, request.model, ranks)
-
-    alone, *several = divisors(profile.cluster.gpus, profile.cluster.gpus).tolist()
-    found = {
-        "beyond": beyond_operators(timed(alone)),
-        "beyond_shared": beyond_operators(each for ranks in several for each in timed(ranks)),
-        "hop_end_s": hop_end_s(layer for _, layers in timed(alone) for layer in layers),
-    }
-    return profile.replaced(profile=profile.profile.replaced(**found))
+    requests = partial(_request, kind=kind, seq_len=seq_len, global_batch=global_batch)
+    return with_layers(profile, measured, [partial(requests, name) for name in models])
 
 
-def _request(name: str, ranks: int, kind: str, seq_len: Any, global_batch: Any) -> Any:
+def _request(name: str, ranks: int, *, kind: str, seq_len: Any, global_batch: Any) -> Any:
     """What is asked of a model on so many ranks, of whatever device: the layouts that the runtime can run."""
     from planner.request import build_request
 
@@ -182,34 +151,6 @@ def _request(name: str, ranks: int, kind: str, seq_len: Any, global_batch: Any) 
         target="runtime",
         recipe=RECIPES[kind],
     ).replaced(fixed={"cp": 1})
-
-
-def _in_place(measured: Sequence[Any], model: Any, ranks: int = 1) -> list[Any]:
-    """The layers of a model that were timed in place, shared by so many ranks."""
-    from planner.beyond import InPlace
-    from profiler.candidates import LAYERS, SHARED_LAYERS, STAGE, layer_shape
-
-    shape = layer_shape(model)
-    names = (*LAYERS, STAGE) if ranks == 1 else SHARED_LAYERS
-    seconds: dict[str, dict[tuple[int, int], float]] = {name: {} for name in (*names, STAGE)}
-    for one in measured:
-        if one.point.operator not in names or one.point.detail[: len(shape)] != shape:
-            continue
-        count, length, *of_ranks = one.point.detail[len(shape) :]
-        if not of_ranks or of_ranks[0] == ranks:
-            seconds[one.point.operator][one.point.sizes[0], length] = one.seconds / count
-    forward, both, split, stage = seconds.values()
-    return [
-        InPlace(
-            size // length,
-            size // ranks,
-            forward[size, length],
-            both[size, length],
-            split.get((size, length)),
-            stage.get((size, length)),
-        )
-        for size, length in sorted(forward.keys() & both.keys())
-    ]
 
 
 def _set_aside(crew: Any, kind: str, taken: int) -> dict[str, Any]:
@@ -278,13 +219,13 @@ def _candidates(
     each: list[Any] = []
     counted: dict[Any, float] = {}
     for name in models:
-        request = _request(name, ranks, kind, seq_len, global_batch)
+        request = _request(name, ranks, kind=kind, seq_len=seq_len, global_batch=global_batch)
         sizes = operator_sizes(request)
         points, of_model = candidates(request.model, request.recipe, sizes, bytes_of_a_token(request), ranks)
         each.append(points)
         counted |= of_model
     found = merged(each)
-    if kind == "cuda":  # what the host does between operators hides behind the device's work
+    if kind == "cuda":  # nothing of layers in place is asked for there
         found = {name: points for name, points in found.items() if name not in IN_PLACE} | host_copies()
     for point in beside.points(streams.names_of(kind, ranks)):
         found[point.operator] = [point]
@@ -296,12 +237,10 @@ def _crew(kind: str, ranks: int) -> Iterator[Any]:
     """The ranks that measure; None on a rank of torchrun that has followed the first to the end."""
     from profiler.crew import forked, joined
     from profiler.work import measure_with
-    from runtime import alone, alone_layers, alone_links, alone_stages, alone_states
+    from runtime.alone_table import MAKERS, TOGETHER
     from runtime.host_memory import keep_freed_memory
 
-    together = {**alone_links.MAKERS, **alone_layers.SHARED_MAKERS, **alone_stages.MAKERS}
-    makers = {**alone.MAKERS, **alone_states.MAKERS, **alone_layers.MAKERS, **together}
-    measure = measure_with(makers, frozenset(together), prepare=keep_freed_memory)
+    measure = measure_with(MAKERS, TOGETHER, prepare=keep_freed_memory)
     if "RANK" not in os.environ:
         with forked(ranks, measure, on_gpus=kind == "cuda") as crew:
             yield crew

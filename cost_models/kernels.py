@@ -61,7 +61,7 @@ def bind(
         **_elementwise(gpu, profile),
         "launch_s": lambda kernels: kernels * launch_s,
         **_beyond(profile),
-        "hop_ends_s": lambda ends: ends * (profile.hop_end_s or 0.0),
+        "hop_end_s": lambda tokens: (profile.hop_end_s or 0.0) + (profile.hop_end_token_s or 0.0) * tokens,
     }
 
 
@@ -77,7 +77,7 @@ def coverage(gpu: GpuSpec, profile: HardwareProfile, dtype: str) -> dict[str, Bo
     bodies: dict[str, Body] = {"launch_s": _everywhere if launched else _nowhere}
     alone, shared = (_everywhere if of_layer and profile.gpu == gpu.name else _nowhere for of_layer in _in_run(profile))
     bodies |= {f"beyond_{name}_s": _by_ranks(alone, shared) for name in PASSES_BEYOND}
-    bodies["hop_ends_s"] = _everywhere if profile.hop_end_s is not None and profile.gpu == gpu.name else _nowhere
+    bodies["hop_end_s"] = _everywhere if profile.hop_end_s is not None and profile.gpu == gpu.name else _nowhere
     for kind in ELEMENTWISE_KINDS:
         moved = _moved(tables, kind)
         bodies[elementwise_name(kind)] = _within(moved) if moved else _nowhere

@@ -36,7 +36,7 @@ __all__ = [
     "grouped_gemm_forward_s",
     "grouped_gemm_input_grad_s",
     "grouped_gemm_weight_grad_s",
-    "hop_ends_s",
+    "hop_end_s",
     "host_step_s",
     "launch_s",
     "maximum",
@@ -66,8 +66,8 @@ launch_s = Function("launch_s")
 beyond_forward_s = Function("beyond_forward_s")
 beyond_backward_s = Function("beyond_backward_s")
 beyond_split_s = Function("beyond_split_s")
-# hop_ends(sent and received): what the rank itself does for so many ends of pipeline hops.
-hop_ends_s = Function("hop_ends_s")
+# hop_end(tokens of a rank): what the rank itself does to send them to the next stage, or to receive them.
+hop_end_s = Function("hop_end_s")
 # collective(bytes of the whole tensor, ranks, stride between neighbouring ranks).
 all_gather_s = Function("all_gather_s")
 reduce_scatter_s = Function("reduce_scatter_s")

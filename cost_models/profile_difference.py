@@ -96,6 +96,7 @@ def constants(measured: MeasuredProfile) -> dict[str, float]:
         **_in_run("beyond", profile.beyond),
         **_in_run("beyond_shared", profile.beyond_shared),
         "hop_end_s": profile.hop_end_s,
+        "hop_end_token_s": profile.hop_end_token_s,
         "sustained_fraction": profile.sustained_fraction,
         "collective_base_latency_s": profile.collective_base_latency_s,
         "context_bytes": profile.context_bytes,

@@ -29,6 +29,7 @@ CONSTANTS: dict[MeasuredPart, tuple[tuple[str, ...], ...]] = {
     "layers": (
         *(("profile", kind, name) for kind in ("beyond", "beyond_shared") for name in BeyondOperators.model_fields),
         ("profile", "hop_end_s"),
+        ("profile", "hop_end_token_s"),
     ),
     "context": (("profile", "context_bytes"),),
     "communicator": (("profile", "communicator_bytes"),),

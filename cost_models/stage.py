@@ -21,7 +21,7 @@ from cost_models.operators import (
     beyond_backward_s,
     beyond_forward_s,
     beyond_split_s,
-    hop_ends_s,
+    hop_end_s,
     launch_s,
     maximum,
 )
@@ -48,6 +48,7 @@ def micro_batch_costs(model: ModelSpec, recipe: FrameworkRecipe, *, sliced: bool
         seconds[f"{name}_recompute_s"] = sum((_recompute_seconds(block, recipe) for block in unit.layers), start=ZERO)
         seconds |= slicing.attention_seconds(name, unit) if sliced else {}
     if not recipe.host_runs_ahead:
+        seconds["hop_end_s"] = hop_end_s(tokens / sym.tp)
         seconds["layer_split_s"] = beyond_split_s(len(parts.units()["layer"].layers), tokens / sym.tp, sym.tp)
     sizes = memory.micro_batch_bytes(model, parts, recipe, sliced=sliced)
     if sliced:
@@ -74,7 +75,7 @@ def stage_costs(
     backward_exchange = exchange.backward_s(model, recipe, offload=offload, sliced=sliced)
     accumulation = exchange.accumulation_s(recipe)
     shared = held("pipeline_exchange_s") if sliced else ZERO
-    hops, split = hop_seconds(recipe, sliced=sliced), split_seconds(recipe)
+    hops, split = hop_seconds(recipe), split_seconds(recipe)
     return {
         "forward_s": forward + forward_exchange + shared + hops,
         "input_grad_s": input_grad + recompute + backward_exchange + shared + hops,
@@ -96,9 +97,9 @@ def held(cost: str) -> Expr:
     return sum(count * sym.PARTS[f"{unit}_{cost}"] for unit, count in sym.HELD.items())
 
 
-def hop_seconds(recipe: FrameworkRecipe, *, sliced: bool = False) -> Expr:
+def hop_seconds(recipe: FrameworkRecipe) -> Expr:
     """What a stage itself does for its hops in one direction of a micro-batch, where its host does not run ahead."""
-    return ZERO if recipe.host_runs_ahead else (sym.slices if sliced else 1) * hop_ends_s(sym.hop_ends)
+    return ZERO if recipe.host_runs_ahead else sym.hop_ends * sym.PARTS["hop_end_s"]
 
 
 def split_seconds(recipe: FrameworkRecipe) -> Expr:

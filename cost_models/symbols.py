@@ -163,6 +163,7 @@ for _unit in HELD:
     _part(f"{_unit}_saved_bytes", "bytes", f"kept by the {_unit} of one micro-batch, nothing recomputed")
     _part(f"{_unit}_recomputed_saved_bytes", "bytes", f"kept by the {_unit} when it recomputes the set")
     _part(f"{_unit}_gradient_bytes", "bytes", f"gradients that the weight gradients of the {_unit} are made of")
+_part("hop_end_s", "s", "what each end of a hop takes of its rank, one micro-batch, one direction")
 _part("layer_split_s", "s", "what a backward in two parts takes more of one micro-batch in the layer")
 _part("shared_parameters", "elements", "parameters that embedding and head share on one tensor-parallel rank")
 _part("layer_restored_bytes", "bytes", "what recomputing brings back of a layer")

@@ -1,4 +1,4 @@
-"""What layers and hops take beyond operators: layers and stages as they were timed, less what a profile says."""
+"""What layers take beyond operators: layers as they were timed, less what a profile says."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -10,10 +10,7 @@ from planner.predict import CostModel
 from planner.request import PlanRequest
 from planner.space import layouts, meshes
 
-__all__ = ["InPlace", "beyond_operators", "hop_end_s"]
-
-# A layer that is a stage receives and sends, forward and backward.
-ENDS_OF_A_STAGE = 4
+__all__ = ["InPlace", "beyond_operators", "line_of_shares"]
 
 
 @dataclass(frozen=True)
@@ -28,8 +25,6 @@ class InPlace:
     """Forward and backward, the gradients added to those of the micro-batches before."""
     split_s: float | None = None
     """The same, the backward split in two; None where it was not timed."""
-    as_stage_s: float | None = None
-    """Both ways as a stage of its own between two others, with the hops to and from them; likewise."""
 
 
 def beyond_operators(timed: Iterable[tuple[PlanRequest, Sequence[InPlace]]]) -> BeyondOperators | None:
@@ -55,9 +50,9 @@ def beyond_operators(timed: Iterable[tuple[PlanRequest, Sequence[InPlace]]]) -> 
     if not tokens:
         return None
     of_forward, of_backward = zip(*operators_s, strict=True)
-    forward_s, forward_token_s = _line(tokens, forward, of_forward)
-    backward_s, backward_token_s = _line(tokens, backward, of_backward)
-    split_s, split_token_s = _line(*zip(*split, strict=True)) if split else (0.0, 0.0)
+    forward_s, forward_token_s = line_of_shares(tokens, forward, of_forward)
+    backward_s, backward_token_s = line_of_shares(tokens, backward, of_backward)
+    split_s, split_token_s = line_of_shares(*zip(*split, strict=True)) if split else (0.0, 0.0)
     return BeyondOperators(
         forward_s=forward_s,
         forward_token_s=forward_token_s,
@@ -66,22 +61,6 @@ def beyond_operators(timed: Iterable[tuple[PlanRequest, Sequence[InPlace]]]) -> 
         split_s=split_s,
         split_token_s=split_token_s,
     )
-
-
-def hop_end_s(layers: Iterable[InPlace]) -> float | None:
-    """Seconds that each end of a hop takes of its rank, the mean over layers by their share; None where none was timed.
-
-    What a layer takes more as a stage: posting what is sent and received, and what moving it takes of the processor.
-    """
-    timed = [
-        ((each.as_stage_s - each.both_ways_s) / ENDS_OF_A_STAGE, each.both_ways_s)
-        for each in layers
-        if each.as_stage_s is not None
-    ]
-    if not timed:
-        return None
-    ends_s, whole_s = zip(*timed, strict=True)
-    return max(0.0, float(np.average(ends_s, weights=np.reciprocal(whole_s) ** 2)))
 
 
 def _of_operators(request: PlanRequest) -> dict[int, tuple[float, float]]:
@@ -95,7 +74,7 @@ def _of_operators(request: PlanRequest) -> dict[int, tuple[float, float]]:
     return dict(zip(sizes, zip(parts["layer_forward_s"].tolist(), backward.tolist(), strict=True), strict=True))
 
 
-def _line(tokens: Sequence[float], seconds: Sequence[float], whole_s: Sequence[float]) -> tuple[float, float]:
+def line_of_shares(tokens: Sequence[float], seconds: Sequence[float], whole_s: Sequence[float]) -> tuple[float, float]:
     """Constant and slope, neither below 0, of the line that is nearest to some seconds, as parts of whole ones."""
     x, y, weight = (np.asarray(each) for each in (tokens, seconds, np.reciprocal(whole_s)))
     if len(set(tokens)) > 1:

@@ -23,7 +23,7 @@ NOT_MEASURED = (
     "ceiling",
     "exposed_beside_copies_s",
     "exposed_s",
-    "hop_ends_s",
+    "hop_end_s",
     "launch_s",
     "maximum",
     "minimum",

@@ -15,8 +15,9 @@ __all__ = [
     "HOST_COPIES",
     "IN_PLACE",
     "LAYERS",
+    "LAYERS_IN_A_ROW",
+    "PIPELINES",
     "SHARED_LAYERS",
-    "STAGE",
     "STATES",
     "Candidates",
     "Counted",
@@ -44,9 +45,9 @@ LAYERS = ("layers_forward", "layers_both_ways", "layers_split")
 """Whole layers in place, so many one after the other; tokens are their size. The last have their backward split."""
 SHARED_LAYERS = tuple(f"shared_{name}" for name in LAYERS)
 """The same layers, which tensor-parallel ranks share."""
-STAGE = "stage_both_ways"
-"""One layer in place as a stage in the middle of a pipeline, whose neighbours are other ranks."""
-IN_PLACE = (*LAYERS, *SHARED_LAYERS, STAGE)
+PIPELINES = ("pipeline_1f1b", "pipeline_interleaved")
+"""As many of them on each of two neighbours, in one chunk and a chunk each."""
+IN_PLACE = (*LAYERS, *SHARED_LAYERS, *PIPELINES)
 LAYERS_IN_A_ROW = 4
 STATES = ("parameter_copy", "gradient_copy", "gradient_accumulation", "optimizer_step")
 # Sizes of one axis are measured at factors of so much.
@@ -88,8 +89,8 @@ def candidates(
     found["memory_copy"] = [Point("memory_copy", (size,)) for size in COPY_BYTES]
     counted["memory_copy", ()] = 1.0
     found["launch"] = [Point("launch", (1,))]
-    found |= _stages(model, sizes) if ranks % 2 == 0 else {}
     found |= _layers(model, sizes) | _shared_layers(model, sizes, sequence_parallel=recipe.sequence_parallel)
+    found |= _pipelines(model, sizes) if ranks % 2 == 0 else {}
     return {name: points for name, points in found.items() if points}, counted
 
 
@@ -164,17 +165,18 @@ def _state_sizes(model: ModelSpec, ranks: int) -> list[int]:
 
 def _layers(model: ModelSpec, sizes: Sizes) -> dict[str, list[Point]]:
     """Whole layers of every micro-batch, nothing shared out; none of models whose layers have experts."""
-    return _of_own_layers(LAYERS, LAYERS_IN_A_ROW, model, sizes)
+    return _of_own_layers(LAYERS, model, sizes)
 
 
-def _stages(model: ModelSpec, sizes: Sizes) -> dict[str, list[Point]]:
-    """The same of one layer that is a stage."""
-    return _of_own_layers((STAGE,), 1, model, sizes)
+def _pipelines(model: ModelSpec, sizes: Sizes) -> dict[str, list[Point]]:
+    """The same layers on each of two neighbours."""
+    return _of_own_layers(PIPELINES, model, sizes)
 
 
-def _of_own_layers(names: Iterable[str], count: int, model: ModelSpec, sizes: Sizes) -> dict[str, list[Point]]:
+def _of_own_layers(names: Iterable[str], model: ModelSpec, sizes: Sizes) -> dict[str, list[Point]]:
     batches = {(batch, length) for batch, length, _ in _micro_batches(model, sizes)}
-    points = [((batch * length,), (*layer_shape(model), count, length)) for batch, length in sorted(batches)]
+    in_a_row = (*layer_shape(model), LAYERS_IN_A_ROW)
+    points = [((batch * length,), (*in_a_row, length)) for batch, length in sorted(batches)]
     return {name: [Point(name, *each) for each in points] for name in names} if points else {}
 
 

@@ -55,6 +55,24 @@ class Measured:
     throttled: bool = False
     """Whether the device was slower than at its best shortly before."""
 
+    def with_another(self, other: "Measured") -> "Measured":
+        """This and a later measurement of the same point as one: the mean of both, as wide as they lie apart.
+
+        One that a slower device took does not count beside one that it did not.
+        """
+        if self.throttled != other.throttled:
+            return other if self.throttled else self
+        seconds = (self.seconds + other.seconds) / 2
+        return Measured(
+            self.point,
+            seconds,
+            max(self.spread, other.spread, abs(self.seconds - other.seconds) / seconds),
+            self.repetitions + other.repetitions,
+            self.outliers + other.outliers,
+            self.interrupted + other.interrupted,
+            self.throttled,
+        )
+
 
 def dumps(measured: Iterable[Measured], about: Mapping[str, Any]) -> str:
     """Finished measurements as text, with what they were measured for."""

@@ -8,10 +8,10 @@ from typing import Any, Protocol
 import torch
 import torch.distributed as dist
 
-from profiler.candidates import HOST_COPIES, STATES
+from profiler.candidates import COLLECTIVES, HOST_COPIES, PIPELINES, STATES
 from profiler.points import Point, Timing
 from profiler.streams import timed_beside
-from profiler.timing import Clock, clock_of, summary, timed
+from profiler.timing import Clock, Sample, clock_of, summary, timed
 
 __all__ = ["Alone", "Maker", "measure_with", "most_bytes"]
 
@@ -20,6 +20,8 @@ CACHES, MOST_SETS = 2, 64
 CACHE_FOLDER = Path("/sys/devices/system/cpu/cpu0/cache")
 UNKNOWN_CACHE_BYTES = 32 * 2**20
 COLLECTIVE_SAMPLES = (5, 100)
+# Repetitions before the first that counts; a whole pipeline is long and settles at once.
+COLLECTIVE_WARM_UP, PIPELINE_WARM_UP = 3, 1
 # An operator's temporaries beside its tensors: a loss on a CPU takes twice what it reads and writes.
 WITH_TEMPORARIES = 3
 # What a rank holds of a parameter whose states it copies, adds up and steps, in bytes.
@@ -70,6 +72,8 @@ def measure_with(
 
         if together:
             return _of_collective(clock, run, limit_s)
+        if point.operator in PIPELINES:
+            return _of_pipeline(clock, run, limit_s)
         return timed(clock, run, limit_s)
 
     return measure
@@ -79,27 +83,42 @@ def most_bytes(point: Point, makers: Mapping[str, Maker]) -> float:
     """About the most bytes that a rank has allocated while it measures a point; nothing is allocated to tell."""
     if point.operator in STATES:
         return STATE_BYTES * point.sizes[0]
-    if point.operator in HOST_COPIES or point.operator not in makers:  # collectives, hops: bytes, to and from
+    if point.operator in (*HOST_COPIES, *COLLECTIVES, "send") or ":" in point.operator:  # bytes, to and from
         return 2.0 * point.sizes[0]
     return WITH_TEMPORARIES * makers[point.operator](point.sizes, point.detail, torch.device("meta")).bytes
 
 
 def _of_collective(clock: Clock, run: Callable[[int], object], limit_s: float) -> Timing:
     """Every rank takes as many samples; waiting for the others is part of the work."""
-    for number in range(3):
-        run(number)
-    few, most = COLLECTIVE_SAMPLES
-    taken = torch.tensor([clock.sample(run, 3, 1).seconds])
-    if dist.get_backend() != "gloo":
-        taken = taken.cuda()
-    dist.all_reduce(taken, op=dist.ReduceOp.MAX)
-    count = max(few, min(most, int(limit_s / max(float(taken), 1e-6))))
-    samples = [clock.sample(run, 4 + number, 1) for number in range(count)]
+    samples = _as_many(clock, run, limit_s, COLLECTIVE_WARM_UP)
     # A rank that waited for a processor held all others up.
-    waits = torch.tensor([sample.waited_s for sample in samples]).to(taken.device)
-    dist.all_reduce(waits, op=dist.ReduceOp.MAX)
+    waits = _on_all(torch.tensor([sample.waited_s for sample in samples]))
     together = [replace(one, waited_s=wait) for one, wait in zip(samples, waits.tolist(), strict=True)]
     return summary(together, waits_overlap=True)
+
+
+def _of_pipeline(clock: Clock, run: Callable[[int], object], limit_s: float) -> Timing:
+    """The same, but waiting for a processor is the work's own: threads that move its bytes have it meanwhile."""
+    samples = _as_many(clock, run, limit_s, PIPELINE_WARM_UP)
+    return summary([replace(sample, waited_s=0.0) for sample in samples])
+
+
+def _as_many(clock: Clock, run: Callable[[int], object], limit_s: float, warm_up: int) -> list[Sample]:
+    """As many samples on every rank, so many that the slowest needs the time."""
+    for number in range(warm_up):
+        run(number)
+    few, most = COLLECTIVE_SAMPLES
+    taken = _on_all(torch.tensor([clock.sample(run, warm_up, 1).seconds]))
+    count = max(few, min(most, int(limit_s / max(float(taken), 1e-6))))
+    return [clock.sample(run, warm_up + 1 + number, 1) for number in range(count)]
+
+
+def _on_all(values: torch.Tensor) -> torch.Tensor:
+    """The largest of every rank's."""
+    if dist.get_backend() != "gloo":
+        values = values.cuda()
+    dist.all_reduce(values, op=dist.ReduceOp.MAX)
+    return values
 
 
 def cache_bytes(device: torch.device) -> int:

@@ -23,7 +23,7 @@ from runtime.layer import Layer
 from runtime.parameters import fill
 from runtime.sharding import Policy, ShardedChunk
 
-__all__ = ["MAKERS", "SHARED_MAKERS", "bytes_of_layers", "layers_alone"]
+__all__ = ["MAKERS", "SHARED_MAKERS", "bytes_of_layers", "layers_alone", "own_layers"]
 
 SEED = 0
 # Numbers of `detail` that say what a layer is, without those of the ranks that share it.
@@ -51,6 +51,15 @@ def _model(detail: Sizes) -> ModelSpec:
 def layers_alone(sizes: Sizes, detail: Sizes, device: torch.device) -> tuple[nn.Sequential, Tensor]:
     """Layers under FSDP2, whose gradients pile up, and what they are called with; without values on the meta device."""
     model, tensor = _model(detail[:OF_LAYERS]), _tensor(device, *detail[OF_LAYERS:])
+    root = own_layers(detail, device)
+    sequences, length = max(1, sizes[0] // model.max_seq_len), min(model.max_seq_len, sizes[0])
+    own = length // tensor.size if tensor.sequence_parallel else length
+    return root, torch.randn(sequences, own, model.hidden, device=device).to(COMPUTE).requires_grad_()
+
+
+def own_layers(detail: Sizes, device: torch.device) -> nn.Sequential:
+    """The layers alone."""
+    model, tensor = _model(detail[:OF_LAYERS]), _tensor(device, *detail[OF_LAYERS:])
     with device:
         root = nn.Sequential(*(Layer(index, model, Constants(), tensor) for index in range(model.layers)))
     if device.type != "meta":
@@ -58,9 +67,7 @@ def layers_alone(sizes: Sizes, detail: Sizes, device: torch.device) -> tuple[nn.
         shard_alone(root, device)
         root.set_requires_gradient_sync(False)
         root.set_reshard_after_backward(False)
-    sequences, length = max(1, sizes[0] // model.max_seq_len), min(model.max_seq_len, sizes[0])
-    own = length // tensor.size if tensor.sequence_parallel else length
-    return root, torch.randn(sequences, own, model.hidden, device=device).to(COMPUTE).requires_grad_()
+    return root
 
 
 def _tensor(device: torch.device, ranks: int = 1, shares_tokens: int = 0) -> TensorParallel:

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.distributed.pipelining import PipelineStage
-from torch.distributed.pipelining._utils import InferenceMode
 
 __all__ = ["Stage"]
 
@@ -20,20 +19,6 @@ class Stage(PipelineStage):
     """A stage of a pipeline whose inputs, outputs and gradients are single tensors."""
 
     device: torch.device
-
-    def prepare(self, micro_batches: int) -> None:
-        """Makes ready for so many micro-batches that no schedule runs; shapes are those that it was built with."""
-        self._inference_mode = InferenceMode.STATIC
-        self.has_backward = True
-        self._prepare_forward_infra(micro_batches, (), has_backward=True)
-        self._prepare_backward_infra(micro_batches)
-
-    def draw(self, micro_batch: int) -> None:
-        """Gives a micro-batch random numbers for what it would receive."""
-        for infos in (self.args_recv_info[micro_batch], self.grad_recv_info[micro_batch]):
-            self._allocate(infos)
-            for info in infos:
-                info.buffer.normal_()
 
     def get_fwd_recv_ops(self, fwd_chunk_id: int) -> Any:
         """The receiving of an input, into memory that is taken now."""

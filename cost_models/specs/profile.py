@@ -104,6 +104,9 @@ class HardwareProfile(Spec):
         "does not run ahead, s",
         exclude_if=is_none,
     )
+    hop_end_token_s: NonNegativeFloat | None = Field(
+        None, description="the same for each token of a rank's micro-batch, s", exclude_if=is_none
+    )
     sustained_fraction: Fraction = Field(description="compute rate in a long run over the isolated kernel's rate")
     straggling_per_doubling: Annotated[NonNegativeFloat, Field(le=0.1)] = Field(
         0.0, description="compute time that each doubling of the nodes adds, waiting for the slowest; as a fraction"

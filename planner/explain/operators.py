@@ -47,7 +47,7 @@ FLOPS: Mapping[str, Any] = {
             "beyond_forward_s",
             "beyond_backward_s",
             "beyond_split_s",
-            "hop_ends_s",
+            "hop_end_s",
             "exposed_s",
         ),
         lambda *_: 0.0,

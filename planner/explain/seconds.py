@@ -111,7 +111,7 @@ def _exchange_parts(setting: Setting) -> list[TimePart]:
             "forward": exchange.forward_s(request.model, request.recipe, offload=offload, sliced=sliced),
             "backward": exchange.backward_s(request.model, request.recipe, offload=offload, sliced=sliced),
             "accumulation": exchange.accumulation_s(request.recipe),
-            "hops": stage.hop_seconds(request.recipe, sliced=sliced),
+            "hops": stage.hop_seconds(request.recipe),
             "split": stage.split_seconds(request.recipe),
         }
     )

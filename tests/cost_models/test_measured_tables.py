@@ -127,7 +127,7 @@ def test_what_was_measured_is_covered_within_its_sizes() -> None:
         "elementwise": (1e6,),
         "launch": (10.0,),
         "beyond": (1.0, 512.0, 1.0),
-        "hop_ends": (2.0,),
+        "hop_end": (2.0,),
     }
     nothing = dict.fromkeys(("forward_s", "forward_token_s", "backward_s", "backward_token_s"), 0.0)
     with_layers = PROFILE.replaced(beyond=BeyondOperators(**nothing), hop_end_s=1e-4)
@@ -136,7 +136,7 @@ def test_what_was_measured_is_covered_within_its_sizes() -> None:
     for name, body in share.items():
         sizes = next(measured[kind] for kind in measured if name.startswith(kind))
         assert float(body(*sizes)) == 1.0, name
-        if not name.startswith(("launch", "beyond", "hop_ends")):
+        if not name.startswith(("launch", "beyond", "hop_end")):
             beyond = [1e12 * size for size in sizes[:3]] + list(sizes[3:])
             assert float(body(*beyond)) == 0.0, name
     assert float(kernels.coverage(GPU, PROFILE, "bf16")["beyond_forward_s"](1.0, 512.0, 1.0)) == 0.0

@@ -123,7 +123,7 @@ def test_what_layers_take_beyond_operators_is_the_median() -> None:
         def change(fields: Fields) -> None:
             fields["profile"]["beyond"] = dict.fromkeys(BeyondOperators.model_fields, seconds)
             fields["profile"]["beyond_shared"] = dict.fromkeys(BeyondOperators.model_fields, 2 * seconds)
-            fields["profile"]["hop_end_s"] = 3 * seconds
+            fields["profile"] |= {"hop_end_s": 3 * seconds, "hop_end_token_s": 4 * seconds}
             tables = fields["profile"]["provenance"]["tables"]
             tables["layers"] = tables["launch"]
 
@@ -134,7 +134,7 @@ def test_what_layers_take_beyond_operators_is_the_median() -> None:
     assert set(found.beyond.model_dump().values()) == {2.0}
     assert found.beyond_shared is not None
     assert set(found.beyond_shared.model_dump().values()) == {4.0}
-    assert found.hop_end_s == 6.0
+    assert (found.hop_end_s, found.hop_end_token_s) == (6.0, 8.0)
     assert merged([node(), node()], names(2)).measured.profile.beyond is None
 
 

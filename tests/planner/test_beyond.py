@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cost_models.specs.beyond import BeyondOperators
-from planner.beyond import InPlace, _of_operators, beyond_operators, hop_end_s
+from planner.beyond import InPlace, _of_operators, beyond_operators
 from planner.fitting import with_recompute
 from planner.layout_costs import LayoutCosts
 from planner.options import stage_rows
@@ -51,14 +51,6 @@ def test_what_was_added_is_found() -> None:
     assert beyond_operators([(asked, [])]) is None
     whole = [replace(each, split_s=None) for each in in_place(asked, BEYOND)]
     assert beyond_operators([(asked, whole)]) == found.replaced(split_s=0.0, split_token_s=0.0)
-
-
-def test_ends_of_hops_are_what_a_stage_takes_more() -> None:
-    """A quarter of it, by the share of the layer; 0 where the stage was no slower, None where it was not timed."""
-    layers = [InPlace(1, 256, 1.0, 3.0, None, 3.4), InPlace(2, 512, 2.0, 6.0, None, 7.2)]
-    assert hop_end_s(layers) == pytest.approx((0.1 * 4 + 0.3) / 5)
-    assert hop_end_s([InPlace(1, 256, 1.0, 3.0, None, 2.0)]) == 0.0
-    assert hop_end_s([InPlace(1, 256, 1.0, 3.0)]) is None
 
 
 def test_small_micro_batches_count_as_large_ones() -> None:
@@ -117,7 +109,7 @@ def test_it_is_part_of_a_layer_where_nothing_hides_it(recipe: str, counts: int) 
 def test_hops_and_splits_are_part_of_a_stage_where_nothing_hides_them(recipe: str, counts: int) -> None:
     """Of each pass what it sends and receives; of the weight gradient its layers behind the model's first chunk."""
     asked = request(recipe, ranks=2).replaced(fixed={"cp": 1, "tp": 1, "pp": 2})
-    profile = asked.profile.replaced(beyond=BEYOND, hop_end_s=1e-3)
+    profile = asked.profile.replaced(beyond=BEYOND, hop_end_s=1e-3, hop_end_token_s=1e-6)
     beside = asked.profile.replaced(beyond=BEYOND.replaced(split_s=0.0, split_token_s=0.0))
     columns = layouts(asked, meshes(asked))
     columns = take(columns, np.isin(columns["schedule"], [SCHEDULES.index(name) for name in ("1f1b", "zb-h1", "zb-v")]))
@@ -129,7 +121,7 @@ def test_hops_and_splits_are_part_of_a_stage_where_nothing_hides_them(recipe: st
         model = CostModel(asked.replaced(profile=each))
         found.append(model.stages(LayoutCosts.of(model, columns), rows, "all"))
     name = np.array(SCHEDULES)[columns["schedule"]]
-    ends_s = np.where(name == "zb-v", 2, 1) * 1e-3
+    ends_s = np.where(name == "zb-v", 2, 1) * (1e-3 + 256e-6 * columns["micro_batch_size"])
     layers = np.select([name == "1f1b", rows["position"] == 1, name == "zb-h1"], [0, 4, 0], 2)
     split_s = layers * (BEYOND.split_s + 256 * columns["micro_batch_size"] * BEYOND.split_token_s)
     wanted = {"forward_s": ends_s, "input_grad_s": ends_s, "weight_grad_s": split_s, "compute_s": 2 * ends_s + split_s}

@@ -13,7 +13,7 @@ from profiler.candidates import IN_PLACE, candidates, host_copies, that_fit
 from profiler.errors import ProfilerError
 from profiler.points import Point
 from profiler.work import most_bytes
-from runtime import alone, alone_layers, alone_links, alone_stages, alone_states
+from runtime.alone_table import MAKERS
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,7 @@ def test_points_that_memory_does_not_hold_are_left_out() -> None:
     loss = [Point("loss_backward", (rows,), (4096,)) for rows in (2**10, 2**16)]
     copies = [Point("host_to_device", (2**40,))]
     taken = 3 * 4 * 2 * 2**16 * 4096
-    bytes_of = partial(most_bytes, makers=alone.MAKERS)
+    bytes_of = partial(most_bytes, makers=MAKERS)
     assert bytes_of(loss[1]) == taken
     assert bytes_of(copies[0]) == 2**41
     assert that_fit({"loss_backward": loss}, bytes_of, taken - 1) == {"loss_backward": loss[:1]}
@@ -61,9 +61,7 @@ def test_every_point_has_a_maker(request_of_two: PlanRequest) -> None:
         bytes_of_a_token(request_of_two),
         2,
     )
-    of_layers = {**alone_layers.MAKERS, **alone_layers.SHARED_MAKERS, **alone_stages.MAKERS}
-    makers = {**alone.MAKERS, **alone_states.MAKERS, **alone_links.MAKERS, **of_layers}
-    assert {*found, *host_copies()} == set(makers)
+    assert {*found, *host_copies()} == set(MAKERS)
     for name, points in found.items():
         if len(points[0].sizes) == 1 and name not in ("launch", *IN_PLACE):
             assert all((name, point.detail) in counted for point in points), name

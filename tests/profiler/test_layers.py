@@ -6,15 +6,24 @@ import pytest
 
 pytest.importorskip("torch")
 
-from cli.measure import _in_place
+from cli.in_place import layers_in_place, pipelines_in_place
 from planner.beyond import InPlace
 from planner.operator_sizes import bytes_of_a_token, operator_sizes
 from planner.request import build_request
-from profiler.candidates import LAYERS, SHARED_LAYERS, STAGE, _layers, _shared_layers, _stages, candidates, layer_shape
+from profiler.candidates import (
+    LAYERS,
+    PIPELINES,
+    SHARED_LAYERS,
+    _layers,
+    _pipelines,
+    _shared_layers,
+    candidates,
+    layer_shape,
+)
 from profiler.crew import forked
 from profiler.points import Measured, Point
 from profiler.work import measure_with, most_bytes
-from runtime import alone_layers, alone_stages
+from runtime.alone_table import MAKERS, TOGETHER
 from runtime.host_memory import keep_freed_memory
 
 REQUEST, OF_FOUR = (
@@ -53,24 +62,24 @@ def test_layers_are_timed_for_every_number_of_ranks_that_share_them() -> None:
         assert {point.detail[-2:] for point in found["shared_layers_forward"]} == {(each, 0) for each in degrees}
 
 
-def test_stages_are_timed_where_ranks_have_neighbours() -> None:
-    """One layer each, of every micro-batch; three ranks are not all in pairs."""
+def test_pipelines_are_timed_where_ranks_have_neighbours() -> None:
+    """The same layers, of every micro-batch; three ranks are not all in pairs."""
     sizes = operator_sizes(REQUEST)
-    points = _stages(REQUEST.model, sizes)
-    assert set(points) == {STAGE}
-    assert [point.sizes for point in points[STAGE]] == [(256,), (512,), (1024,), (2048,)]
-    assert {point.detail for point in points[STAGE]} == {(*layer_shape(REQUEST.model), 1, 256)}
+    points = _pipelines(REQUEST.model, sizes)
+    assert set(points) == set(PIPELINES)
+    for of_schedule in points.values():
+        assert [point.sizes for point in of_schedule] == [(256,), (512,), (1024,), (2048,)]
+        assert {point.detail for point in of_schedule} == {(*layer_shape(REQUEST.model), 4, 256)}
     tokens = bytes_of_a_token(REQUEST)
     found = [candidates(REQUEST.model, REQUEST.recipe, sizes, tokens, ranks)[0] for ranks in (2, 3)]
-    assert [STAGE in each for each in found] == [True, False]
+    assert [set(PIPELINES) <= set(each) for each in found] == [True, False]
 
 
 @pytest.mark.parametrize("layernorm", [0, 1])
 def test_layers_run_both_ways(layernorm: int) -> None:
-    """Gated and not, alone, shared by two ranks, as a stage. Nothing is allocated to tell their bytes."""
+    """Gated and not, alone, shared by two ranks, in pipelines. Nothing is allocated to tell their bytes."""
     detail = (64, 4, 2, 16, 96, 1 - layernorm, layernorm, 2, 16)
-    together = {**alone_layers.SHARED_MAKERS, **alone_stages.MAKERS}
-    measure = measure_with({**alone_layers.MAKERS, **together}, frozenset(together), prepare=keep_freed_memory)
+    measure = measure_with(MAKERS, TOGETHER, prepare=keep_freed_memory)
     with forked(2, measure, on_gpus=False) as crew:
         forward, both, split = (crew.measure(Point(name, (32,), detail), 0.05).seconds for name in LAYERS)
         for shares_tokens in (0, 1):
@@ -79,14 +88,16 @@ def test_layers_run_both_ways(layernorm: int) -> None:
     assert 0 < forward < min(both, split)
     with forked(4, measure, on_gpus=False) as crew:  # buffers of any size, in rotation or not
         for rows in (32, 4096):
-            assert crew.measure(Point(STAGE, (rows,), (*detail[:-2], 1, 16)), 0.05).seconds > 0
+            points = (Point(name, (rows,), detail) for name in PIPELINES)
+            assert all(crew.measure(point, 0.05).seconds > 0 for point in points)
     large = Point("layers_forward", (2**22,), (4096, 32, 8, 128, 14336, 1, 0, 4, 2**22))
     taken = 3 * 40 * 4 * 2 * 2**22 * 4096
-    assert most_bytes(large, alone_layers.MAKERS) > taken
-    split, stage = (replace(large, operator=name) for name in (LAYERS[-1], STAGE))
-    assert most_bytes(split, alone_layers.MAKERS) == most_bytes(stage, alone_stages.MAKERS) > taken
+    assert most_bytes(large, MAKERS) > taken
+    split, *pipelines = (replace(large, operator=name) for name in (LAYERS[-1], *PIPELINES))
+    assert most_bytes(split, MAKERS) == most_bytes(large, MAKERS)
+    assert all(most_bytes(pipeline, MAKERS) > 4 * taken for pipeline in pipelines)
     shared = Point("shared_layers_forward", large.sizes, (*large.detail, 2, 1))
-    assert taken / 2 < most_bytes(shared, alone_layers.SHARED_MAKERS) < 0.51 * most_bytes(large, alone_layers.MAKERS)
+    assert taken / 2 < most_bytes(shared, MAKERS) < 0.51 * most_bytes(large, MAKERS)
 
 
 def test_seconds_are_those_of_one_layer() -> None:
@@ -102,11 +113,23 @@ def test_seconds_are_those_of_one_layer() -> None:
         Measured(Point("shared_layers_both_ways", (512,), (*own, 2, 1)), 20.0, 0.0, 5),
         Measured(Point("shared_layers_split", (512,), (*own, 2, 1)), 24.0, 0.0, 5),
     ]
-    assert _in_place(timed, REQUEST.model) == [InPlace(2, 512, 1.0, 3.0)]
-    assert _in_place(timed, REQUEST.model, 2) == [InPlace(2, 256, 2.0, 5.0, 6.0)]
-    timed += [
-        Measured(Point("layers_split", (512,), own), 16.0, 0.0, 5),
-        Measured(Point(STAGE, (512,), (*own[:-2], 1, 256)), 5.0, 0.0, 5),
+    assert layers_in_place(timed, REQUEST.model) == [InPlace(2, 512, 1.0, 3.0)]
+    assert layers_in_place(timed, REQUEST.model, 2) == [InPlace(2, 256, 2.0, 5.0, 6.0)]
+    timed.append(Measured(Point("layers_split", (512,), own), 16.0, 0.0, 5))
+    assert layers_in_place(timed, REQUEST.model) == [InPlace(2, 512, 1.0, 3.0, 4.0)]
+    assert layers_in_place(timed, REQUEST.model, 4) == []
+
+
+def test_pipelines_are_those_of_one_model() -> None:
+    """Whose layers were timed, too; steps as they were timed, layers by themselves, a hop as the profile has it."""
+    own = (*layer_shape(REQUEST.model), 4, 256)
+    timed = [
+        Measured(Point(name, (rows,), own), seconds, 0.0, 5)
+        for rows in (256, 512)
+        for name, seconds in zip((*LAYERS[:2], *PIPELINES), (4.0, 12.0, 70.0, 60.0), strict=True)
+        if (rows, name) != (256, "layers_forward")
     ]
-    assert _in_place(timed, REQUEST.model) == [InPlace(2, 512, 1.0, 3.0, 4.0, 5.0)]
-    assert _in_place(timed, REQUEST.model, 4) == []
+    (found,) = pipelines_in_place(timed, REQUEST.model, REQUEST)
+    assert (found.tokens, found.layers, found.micro_batches, found.forward_s, found.both_ways_s) == (512, 4, 4, 1, 3)
+    assert found.step_s == {"1f1b": 70.0, "interleaved": 60.0}
+    assert 0 < found.hop_s < 1e-3

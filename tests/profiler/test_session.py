@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -91,3 +92,52 @@ def test_a_slower_device_marks_what_is_measured_then() -> None:
     session = Session(Slowing(), CANDIDATES, budget_s=60.0, reference=CANDIDATES["product"][0])
     session.look_every_s = 0.0
     assert {one.throttled for one in session.run()} == {True, False}
+
+
+def test_what_is_left_of_a_budget_measures_all_again() -> None:
+    """Each point twice, and both times count; a point with few repetitions first."""
+
+    class Slower(Ready):
+        """Ranks that take three times as long the second time."""
+
+        def measure(self, point: Point, limit_s: float) -> Measured:
+            again = point in self.asked
+            found = super().measure(point, limit_s)
+            repetitions = 5 if point.operator == "product" else 10
+            return replace(found, seconds=found.seconds * (3 if again else 1), repetitions=repetitions)
+
+    crew = Slower()
+    every = Session(crew, CANDIDATES, budget_s=60.0).run()
+    assert len(crew.asked) == 2 * len(every)
+    assert {point.operator for point in crew.asked[len(every) :][:4]} == {"product"}
+    for one in every:
+        assert one.seconds == pytest.approx(2e-9 * one.point.sizes[0])
+        assert one.spread == pytest.approx(1.0)
+        assert one.repetitions == (10 if one.point.operator == "product" else 20)
+
+
+def test_a_slower_device_counts_only_where_nothing_else_does() -> None:
+    """Of two measurements that of the device at its best stays."""
+    best, slow = Measured(Point("copy", (1,)), 1.0, 0.1, 5), Measured(Point("copy", (1,)), 2.0, 0.1, 5, throttled=True)
+    assert best.with_another(slow) == slow.with_another(best) == best
+    assert slow.with_another(slow).throttled
+
+
+def test_an_operator_is_told_by_another_where_it_is_unknown() -> None:
+    """A pipeline of layers that take a second both ways is too much for a minute; of a millisecond it is not."""
+
+    class Layers(Ready):
+        """Ranks whose layers take so many seconds."""
+
+        def __init__(self, seconds: float) -> None:
+            super().__init__()
+            self._seconds = seconds
+
+        def measure(self, point: Point, limit_s: float) -> Measured:
+            return replace(super().measure(point, limit_s), seconds=self._seconds)
+
+    points = {name: [Point(name, (256,), (4,))] for name in ("layers_both_ways", "pipeline_1f1b")}
+    for seconds, measured in ((1.0, {"layers_both_ways"}), (1e-3, set(points))):
+        crew = Layers(seconds)
+        Session(crew, points, budget_s=60.0).run()
+        assert {point.operator for point in crew.asked} == measured

@@ -1,0 +1,20 @@
+"""Everything that can be run alone, by operator, and which of it waits for other ranks."""
+
+from collections.abc import Mapping
+
+from runtime import alone, alone_layers, alone_links, alone_pipelines, alone_states
+from runtime.alone import Maker
+
+__all__ = ["MAKERS", "PIPELINES", "TOGETHER"]
+
+PIPELINES = frozenset(alone_pipelines.MAKERS)
+TOGETHER = frozenset((*alone_links.MAKERS, *alone_layers.SHARED_MAKERS))
+"""Operators that every rank takes part in, pipelines apart."""
+MAKERS: Mapping[str, Maker] = {
+    **alone.MAKERS,
+    **alone_states.MAKERS,
+    **alone_layers.MAKERS,
+    **alone_layers.SHARED_MAKERS,
+    **alone_links.MAKERS,
+    **alone_pipelines.MAKERS,
+}

@@ -46,7 +46,7 @@ class TimedPipelines:
 def hop_ends(timed: Iterable[TimedPipelines]) -> tuple[float, float] | None:
     """Seconds of each end of a hop, a constant and a part for each token, by the share of layers; None of no pipeline.
 
-    Neither is below 0. Source: the measurement named above, no published model has this term.
+    Neither is below 0.
     """
     found = [(each.tokens, _end_s(each), each.both_ways_s) for each in timed]
     return line_of_shares(*zip(*found, strict=True)) if found else None

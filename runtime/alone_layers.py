@@ -50,8 +50,8 @@ def _model(detail: Sizes) -> ModelSpec:
 
 def layers_alone(sizes: Sizes, detail: Sizes, device: torch.device) -> tuple[nn.Sequential, Tensor]:
     """Layers under FSDP2, whose gradients pile up, and what they are called with; without values on the meta device."""
-    model, tensor = _model(detail[:OF_LAYERS]), _tensor(device, *detail[OF_LAYERS:])
     root = own_layers(detail, device)
+    model, tensor = _model(detail[:OF_LAYERS]), _tensor(device, *detail[OF_LAYERS:])
     sequences, length = max(1, sizes[0] // model.max_seq_len), min(model.max_seq_len, sizes[0])
     own = length // tensor.size if tensor.sequence_parallel else length
     return root, torch.randn(sequences, own, model.hidden, device=device).to(COMPUTE).requires_grad_()

@@ -5,11 +5,10 @@ from collections.abc import Mapping
 from runtime import alone, alone_layers, alone_links, alone_pipelines, alone_states
 from runtime.alone import Maker
 
-__all__ = ["MAKERS", "PIPELINES", "TOGETHER"]
+__all__ = ["MAKERS", "TOGETHER"]
 
-PIPELINES = frozenset(alone_pipelines.MAKERS)
 TOGETHER = frozenset((*alone_links.MAKERS, *alone_layers.SHARED_MAKERS))
-"""Operators that every rank takes part in, pipelines apart."""
+"""Operators that every rank takes part in, pipelines apart: what these wait for is their own."""
 MAKERS: Mapping[str, Maker] = {
     **alone.MAKERS,
     **alone_states.MAKERS,

@@ -11,7 +11,6 @@ from profiler.candidates import LAYERS, LAYERS_IN_A_ROW, PIPELINES, SHARED_LAYER
 
 __all__ = ["layers_in_place", "pipelines_in_place", "with_layers"]
 
-BYTES = 2  # of a number that stages send
 Seconds = Mapping[str, Mapping[tuple[int, int], float]]
 """By operator, and by the tokens of a micro-batch and of a sequence."""
 
@@ -51,6 +50,7 @@ def layers_in_place(measured: Sequence[Any], model: Any, ranks: int = 1) -> list
 
 def pipelines_in_place(measured: Sequence[Any], model: Any, profile: Any) -> list[TimedPipelines]:
     """The pipelines of a model that were timed, with their layers by themselves and what a hop takes by the profile."""
+    from runtime.alone import COMPUTE
     from runtime.alone_pipelines import MICRO_BATCHES, NEIGHBOURS
 
     forward, both, _ = _seconds(measured, model, LAYERS, 1).values()
@@ -58,7 +58,7 @@ def pipelines_in_place(measured: Sequence[Any], model: Any, profile: Any) -> lis
     whole, in_chunks = steps.values()
     pair, found = profile.cluster.with_gpus(NEIGHBOURS), []
     for size, length in sorted(forward.keys() & both.keys() & whole.keys() & in_chunks.keys()):
-        hop_s = hop_seconds(pair, profile.profile, float(BYTES * size * model.hidden), 1, NEIGHBOURS)[0]
+        hop_s = hop_seconds(pair, profile.profile, float(COMPUTE.itemsize * size * model.hidden), 1, NEIGHBOURS)[0]
         step_s = {
             name.removeprefix("pipeline_"): LAYERS_IN_A_ROW * seconds[size, length] for name, seconds in steps.items()
         }

@@ -237,10 +237,10 @@ def _crew(kind: str, ranks: int) -> Iterator[Any]:
     """The ranks that measure; None on a rank of torchrun that has followed the first to the end."""
     from profiler.crew import forked, joined
     from profiler.work import measure_with
-    from runtime.alone_table import MAKERS, TOGETHER
+    from runtime.alone_table import MAKERS
     from runtime.host_memory import keep_freed_memory
 
-    measure = measure_with(MAKERS, TOGETHER, prepare=keep_freed_memory)
+    measure = measure_with(MAKERS, prepare=keep_freed_memory)
     if "RANK" not in os.environ:
         with forked(ranks, measure, on_gpus=kind == "cuda") as crew:
             yield crew

@@ -55,28 +55,26 @@ def hop_ends(timed: Iterable[TimedPipelines]) -> tuple[float, float] | None:
 def _end_s(timed: TimedPipelines) -> float:
     """Seconds of an end of a hop with which both pipelines take as long as timed; 0 where that is less."""
     wanted = np.array(list(timed.step_s.values()))
-    scale = timed.both_ways_s
     # How much slower layers are, and an end of a hop in layers both ways.
     found = np.array([1.0, 0.0])
     for _ in range(TURNS):
-        missing = wanted - _spans(timed, found, scale)
+        spans = _spans(timed, found)
+        missing = wanted - spans
         if np.all(np.abs(missing) < 1e-6 * wanted):
             break
-        slopes = [
-            (_spans(timed, found + nudge, scale) - _spans(timed, found, scale)) / NUDGE for nudge in NUDGE * np.eye(2)
-        ]
+        slopes = [(_spans(timed, found + nudge) - spans) / NUDGE for nudge in NUDGE * np.eye(2)]
         found = found + np.linalg.solve(np.column_stack(slopes), missing)
         found = np.maximum(found, [LEAST_SCALE, 0.0])
-    return float(found[1] * scale)
+    return float(found[1] * timed.both_ways_s)
 
 
-def _spans(timed: TimedPipelines, found: Array, scale: float) -> Array:
+def _spans(timed: TimedPipelines, found: Array) -> Array:
     """Steps of the pipelines with layers slower by a factor and ends of hops of so many layers."""
     slower, end = found
     spans = []
     for schedule in timed.step_s:
         chunks = 1 if schedule == "1f1b" else timed.layers
-        ends = end * scale * ends_of_hops(schedule, 2, chunks)
+        ends = end * timed.both_ways_s * ends_of_hops(schedule, 2, chunks)
         layers = slower * timed.layers / chunks
         forward, backward = (
             layers * seconds + ends for seconds in (timed.forward_s, timed.both_ways_s - timed.forward_s)

@@ -31,13 +31,12 @@ def of_passes(name: str, layouts: Columns, rows: Columns) -> NDArray[Any]:
 
 def _split_layers(layouts: Columns, rows: Columns, *, of_first: bool) -> NDArray[np.float64]:
     """Layers whose backward is split, of the model's first chunk or all others, in the mean over micro-batches."""
-    layout = rows["layout"]
     ends_model = rows["head_rank"] > 0
-    found = np.zeros(len(layout))
+    found = np.zeros(len(rows["layout"]))
     names = ("schedule", "pp", "vpp", "num_microbatches")
-    for mine, (schedule, pp, vpp, m) in _alike(
-        layouts, np.where(SPLIT[layouts["schedule"][layout]], layout, -1), names
-    ):
+    for mine, (schedule, pp, vpp, m) in _alike(layouts, rows["layout"], names):
+        if not SPLIT[schedule]:
+            continue
         share, position = split_share(SCHEDULES[schedule], pp, vpp, m), rows["position"][mine]
         for chunk in [rows["chunk"][mine]] if "chunk" in rows else range(vpp):
             of_chunk = rows["layers"][mine]
@@ -60,12 +59,10 @@ def _hop_ends(layouts: Columns, rows: Columns) -> NDArray[np.int64]:
 
 
 def _alike(layouts: Columns, layout: IntArray, names: Sequence[str]) -> Iterator[tuple[BoolArray, list[int]]]:
-    """The rows whose layouts agree in some columns, and what they have there; a layout of -1 is left out."""
+    """The rows whose layouts agree in some columns, and what they have there."""
     kinds, which = np.unique([layouts[name][layout] for name in names], axis=1, return_inverse=True)
-    which = np.where(layout < 0, -1, which.reshape(-1))
     for number, kind in enumerate(kinds.T.tolist()):
-        if np.any(which == number):
-            yield which == number, kind
+        yield which.reshape(-1) == number, kind
 
 
 @lru_cache(maxsize=1024)

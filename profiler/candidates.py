@@ -16,6 +16,7 @@ __all__ = [
     "IN_PLACE",
     "LAYERS",
     "LAYERS_IN_A_ROW",
+    "LINKS",
     "PIPELINES",
     "SHARED_LAYERS",
     "STATES",
@@ -40,6 +41,7 @@ Sizes = Mapping[str, Iterable[tuple[float, ...]]]
 GEMMS = ("gemm_forward", "gemm_input_grad", "gemm_weight_grad")
 ATTENTIONS = ("attention_forward", "attention_backward")
 COLLECTIVES = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all")
+LINKS = (*COLLECTIVES, "send")
 HOST_COPIES = ("host_to_device", "device_to_host")
 LAYERS = ("layers_forward", "layers_both_ways", "layers_split")
 """Whole layers in place, so many one after the other; tokens are their size. The last have their backward split."""

@@ -10,7 +10,7 @@ import torch
 from cost_models.specs.cluster import ClusterSpec
 from cost_models.specs.measured_profile import MeasuredProfile
 from profiler.beside import factors_of
-from profiler.candidates import COLLECTIVES, GEMMS, HOST_COPIES, IN_PLACE, Counted
+from profiler.candidates import GEMMS, HOST_COPIES, IN_PLACE, LINKS, Counted
 from profiler.device import Facts
 from profiler.points import Measured
 from profiler.tables import Peaks, measured_table, peaks, tables
@@ -25,7 +25,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "attention": ("attention_forward", "attention_backward"),
     "launch": ("launch",),
     "layers": IN_PLACE,
-    "collectives": (*COLLECTIVES, "send"),
+    "collectives": LINKS,
     "host_memory": ("memory_copy",),
     "copies": HOST_COPIES,
 }

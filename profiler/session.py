@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
+from profiler.candidates import LAYERS, PIPELINES
 from profiler.choice import coarse, most_uncertain
 from profiler.crew import Crew
 from profiler.points import Measured, Point
@@ -29,9 +30,9 @@ REFERENCE_EVERY_S, SLOWER = 5.0, 1.15
 GOOD_ENOUGH = 0.01
 # What tells of the seconds of an operator's smallest point: another, and how often its seconds.
 TOLD_BY = {
-    "layers_both_ways": ("layers_forward", 3.0),
-    "layers_split": ("layers_both_ways", 1.1),
-    **dict.fromkeys(("pipeline_1f1b", "pipeline_interleaved"), ("layers_both_ways", 5.0)),
+    LAYERS[1]: (LAYERS[0], 3.0),
+    LAYERS[2]: (LAYERS[1], 1.1),
+    **dict.fromkeys(PIPELINES, (LAYERS[1], 5.0)),
 }
 
 
@@ -99,19 +100,19 @@ class Session:
         left = [one for one in self.measured.values() if one.point not in self._finished]
         left.sort(key=lambda one: one.repetitions)
         for number, first in enumerate(left):
-            left_s = (1 - SPARE_SHARE) * self._budget_s - self.spent_s
-            if left_s < FEWEST_AGAIN * first.seconds:
-                continue
-            self._measure(first.point, left_s / (len(left) - number))
-            self.measured[first.point] = first.with_another(self.measured[first.point])
-            self._keep(list(self.measured.values()))
+            if self._left_s >= FEWEST_AGAIN * first.seconds:
+                self._measure(first.point, self._left_s / (len(left) - number))
 
     def of(self, operator: str) -> list[Measured]:
         """What was measured of an operator."""
         return [one for one in self.measured.values() if one.point.operator == operator]
 
+    @property
+    def _left_s(self) -> float:
+        return (1 - SPARE_SHARE) * self._budget_s - self.spent_s
+
     def _is_over(self) -> bool:
-        return self.spent_s > (1 - SPARE_SHARE) * self._budget_s
+        return self._left_s < 0
 
     def _is_affordable(self, point: Point) -> bool:
         """Whether a point will hardly take more of the budget than it may, judged by the largest smaller one.
@@ -142,8 +143,9 @@ class Session:
         self._tell(Progress(len(self.measured), str(point), self.spent_s, self._budget_s))
         self._look_at_reference()
         limit_s = min(MOST_SLICE_S, max(LEAST_SLICE_S, limit_s))
-        measured = self._crew.measure(point, limit_s)
-        self.measured[point] = replace(measured, throttled=self._slow)
+        found = replace(self._crew.measure(point, limit_s), throttled=self._slow)
+        before = self.measured.get(point)
+        self.measured[point] = before.with_another(found) if before else found
         self._keep(list(self.measured.values()))
 
     def _look_at_reference(self) -> None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from cost_models.kernels import BACKWARD_PRODUCTS
 from cost_models.specs.kernel_tables import ElementwiseKind
 from cost_models.surface import fitted
-from profiler.candidates import COLLECTIVES, GEMMS, HOST_COPIES, Counted
+from profiler.candidates import COLLECTIVES, GEMMS, HOST_COPIES, LINKS, Counted
 from profiler.choice import left_out_errors
 from profiler.points import Measured
 
@@ -65,7 +65,7 @@ def tables(measured: Sequence[Measured], peak: Peaks, counted: Counted, device: 
         found["attention"] = _attention(by_operator, peak)
     moved = [name for name in dict.fromkeys(name for name, _ in counted) if name in by_operator]
     found["elementwise"] = {OF_COPY.get(name, name): _elementwise(by_operator[name], counted, peak) for name in moved}
-    links = {name: _link(by_operator[name], peak) for name in (*COLLECTIVES, "send") if name in by_operator}
+    links = {name: _link(by_operator[name], peak) for name in LINKS if name in by_operator}
     if links:
         found["collectives"] = {
             "kind": kind,

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import torch
 import torch.distributed as dist
 
-from profiler.candidates import COLLECTIVES, HOST_COPIES, PIPELINES, STATES
+from profiler.candidates import HOST_COPIES, LINKS, PIPELINES, SHARED_LAYERS, STATES
 from profiler.points import Point, Timing
 from profiler.streams import timed_beside
 from profiler.timing import Clock, Sample, clock_of, summary, timed
@@ -19,6 +19,8 @@ __all__ = ["Alone", "Maker", "measure_with", "most_bytes"]
 CACHES, MOST_SETS = 2, 64
 CACHE_FOLDER = Path("/sys/devices/system/cpu/cpu0/cache")
 UNKNOWN_CACHE_BYTES = 32 * 2**20
+# Operators in which a rank waits for others.
+TOGETHER = (*LINKS, *SHARED_LAYERS)
 COLLECTIVE_SAMPLES = (5, 100)
 # Repetitions before the first that counts; a whole pipeline is long and settles at once.
 COLLECTIVE_WARM_UP, PIPELINE_WARM_UP = 3, 1
@@ -42,9 +44,9 @@ Maker = Callable[[tuple[int, ...], tuple[int, ...], torch.device], Any]
 
 
 def measure_with(
-    makers: Mapping[str, Maker], collectives: frozenset[str], *, prepare: Callable[[], None] | None = None
+    makers: Mapping[str, Maker], *, prepare: Callable[[], None] | None = None
 ) -> Callable[[Point, torch.device, float], Timing]:
-    """The function that measures points with some makers of operators, of which some wait for other ranks.
+    """The function that measures points with some makers of operators.
 
     `prepare` is called once on every rank before the first point.
     """
@@ -56,7 +58,6 @@ def measure_with(
         if ":" in point.operator:
             return timed_beside(point, device, limit_s)
         make = makers[point.operator]
-        together = point.operator in collectives
         first = make(point.sizes, point.detail, device)
         sets = max(1, min(MOST_SETS, -(-CACHES * cache_bytes(device) // max(1, first.bytes))))
         runs = [first.run, *(make(point.sizes, point.detail, device).run for _ in range(sets - 1))]
@@ -70,7 +71,7 @@ def measure_with(
             made[number % sets] = None
             made[number % sets] = runs[number % sets]()
 
-        if together:
+        if point.operator in TOGETHER:
             return _of_collective(clock, run, limit_s)
         if point.operator in PIPELINES:
             return _of_pipeline(clock, run, limit_s)
@@ -83,7 +84,7 @@ def most_bytes(point: Point, makers: Mapping[str, Maker]) -> float:
     """About the most bytes that a rank has allocated while it measures a point; nothing is allocated to tell."""
     if point.operator in STATES:
         return STATE_BYTES * point.sizes[0]
-    if point.operator in (*HOST_COPIES, *COLLECTIVES, "send") or ":" in point.operator:  # bytes, to and from
+    if point.operator in (*HOST_COPIES, *LINKS) or ":" in point.operator:  # bytes, to and from
         return 2.0 * point.sizes[0]
     return WITH_TEMPORARIES * makers[point.operator](point.sizes, point.detail, torch.device("meta")).bytes
 

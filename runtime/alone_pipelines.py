@@ -58,10 +58,9 @@ def _pipeline(sizes: Sizes, detail: Sizes, device: torch.device, *, schedule: st
     chunks = len(root) if layer_a_chunk else 1
     table = schedules.actions(schedule, NEIGHBOURS, chunks, MICRO_BATCHES)
     rank, group = dist.get_rank() % NEIGHBOURS, group_of(NEIGHBOURS)
-    boundary = inputs.detach().requires_grad_()
     per_chunk = (*detail[:-2], len(root) // chunks, detail[-1])
     stages = [
-        _stage(own_layers(per_chunk, device), index, NEIGHBOURS * chunks, boundary, device, group)
+        _stage(own_layers(per_chunk, device), index, NEIGHBOURS * chunks, inputs, device, group)
         for index, place in enumerate(table.placement.rank.tolist())
         if place == rank
     ]

@@ -1,14 +1,12 @@
-"""Everything that can be run alone, by operator, and which of it waits for other ranks."""
+"""Everything that can be run alone, by operator."""
 
 from collections.abc import Mapping
 
 from runtime import alone, alone_layers, alone_links, alone_pipelines, alone_states
 from runtime.alone import Maker
 
-__all__ = ["MAKERS", "TOGETHER"]
+__all__ = ["MAKERS"]
 
-TOGETHER = frozenset((*alone_links.MAKERS, *alone_layers.SHARED_MAKERS))
-"""Operators that every rank takes part in, pipelines apart: what these wait for is their own."""
 MAKERS: Mapping[str, Maker] = {
     **alone.MAKERS,
     **alone_states.MAKERS,

@@ -23,7 +23,7 @@ from profiler.candidates import (
 from profiler.crew import forked
 from profiler.points import Measured, Point
 from profiler.work import measure_with, most_bytes
-from runtime.alone_table import MAKERS, TOGETHER
+from runtime.alone_table import MAKERS
 from runtime.host_memory import keep_freed_memory
 
 REQUEST, OF_FOUR = (
@@ -79,7 +79,7 @@ def test_pipelines_are_timed_where_ranks_have_neighbours() -> None:
 def test_layers_run_both_ways(layernorm: int) -> None:
     """Gated and not, alone, shared by two ranks, in pipelines. Nothing is allocated to tell their bytes."""
     detail = (64, 4, 2, 16, 96, 1 - layernorm, layernorm, 2, 16)
-    measure = measure_with(MAKERS, TOGETHER, prepare=keep_freed_memory)
+    measure = measure_with(MAKERS, prepare=keep_freed_memory)
     with forked(2, measure, on_gpus=False) as crew:
         forward, both, split = (crew.measure(Point(name, (32,), detail), 0.05).seconds for name in LAYERS)
         for shares_tokens in (0, 1):
